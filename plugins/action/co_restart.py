@@ -1,0 +1,194 @@
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Walk one step of a co-restart from the controller; documented in plugins/modules/co_restart.py."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _steps, _walk
+
+display = Display()
+
+VERDICT = "verdict"
+#: Seconds that a call on a host may wait: short at first, when things often end early.
+SLICES_SECONDS = (3.0, 5.0, 10.0)
+#: Seconds between two lines of progress for the same host.
+PROGRESS_SECONDS = 9.0
+
+_DOES = {
+    "stop_prefill": "stop",
+    "stop_prefill_ranks": "stop",
+    "start_prefill": "start and gate",
+    "stop_decode": "stop",
+    "stop_decode_ranks": "stop",
+    "start_decode": "start and gate",
+    "restart_router": "restart and gate",
+}
+
+
+class ActionModule(ActionBase):
+    """Decide with the pure core, run the step on the host in slices, show progress."""
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        """Return the step's result for the clusters of this host."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _unused, given = self.validate_argument_spec(
+            argument_spec={
+                "step": {"type": "str", "required": True, "choices": [*_walk.STEPS, VERDICT]},
+                "plan": {"type": "dict", "required": True},
+                "evidence": {"type": "str", "default": "pd_step_"},
+            }
+        )
+        step, plans = given["step"], given["plan"].get("plans", {})
+        if step == VERDICT:
+            return dict(result, **self._verdict(given, task_vars["hostvars"]))
+        host = task_vars["inventory_hostname"]
+        mine = {name: plan for name, plan in plans.items() if host in _walk.hosts_of_step(step, plan)}
+        if self._task.check_mode:
+            return dict(result, **_would(step, mine, host))
+        clusters = {}
+        for name, plan in mine.items():
+            evidence = evidence_of(plan, task_vars["hostvars"], given["evidence"])
+            clusters[name] = self._walk_step(step, plan, host, evidence, task_vars)
+        return dict(result, **_summary(clusters))
+
+    def _walk_step(
+        self, step: str, plan: dict[str, Any], host: str, evidence: dict[str, Any], task_vars: Any
+    ) -> dict[str, Any]:
+        """Run a step for one cluster on this host until it is over."""
+        verb, why = _walk.decide(step, plan, evidence)
+        if verb != _walk.RUN:
+            outcome = _steps.REFUSED if verb == _walk.REFUSE else _steps.SKIPPED
+            return {"outcome": outcome, "message": why, "changed": False}
+        arguments = {"step": step, "plan": plan, "host": host, "evidence": evidence, "state": {}}
+        shown_at = time.monotonic()
+        calls = 0
+        while True:
+            arguments["slice_seconds"] = SLICES_SECONDS[min(calls, len(SLICES_SECONDS) - 1)]
+            given = self._execute_module(
+                "inferops.sglang_pd.co_restart_step", module_args=arguments, task_vars=task_vars
+            )
+            calls += 1
+            if "outcome" not in given:
+                return {"outcome": _steps.FAILED, "message": given.get("msg", str(given)), "changed": False}
+            if given["outcome"] != _steps.WAITING:
+                return {key: value for key, value in given.items() if key not in ("state", "invocation")}
+            arguments["state"] = given["state"]
+            if time.monotonic() - shown_at >= PROGRESS_SECONDS or calls == 1:
+                shown_at = time.monotonic()
+                display.display("  {0} [{1}] {2}".format(plan["cluster"], host, given["message"]))
+
+    def _verdict(self, given: dict[str, Any], hostvars: Any) -> dict[str, Any]:
+        """Return the end of the run: what became of each cluster, failed when one failed."""
+        lines, failed = [], False
+        plan = given["plan"]
+        for name, refusals in plan.get("refused", {}).items():
+            failed = True
+            lines.append("cluster {0}: REFUSED, nothing was stopped: {1}".format(name, "; ".join(refusals)))
+        for name, why in plan.get("nothing", {}).items():
+            lines.append("cluster {0}: nothing to do, {1}".format(name, why))
+        for name, one in plan.get("plans", {}).items():
+            if self._task.check_mode:
+                lines.append("cluster {0}: would be co-restarted, generation {1}".format(name, one["generation"]))
+                continue
+            evidence = evidence_of(one, hostvars, given["evidence"])
+            outcome, reason = _walk.outcome(one, evidence)
+            if outcome == _walk.OK:
+                lines += _success(one, evidence)
+            else:
+                failed = True
+                lines += _failure(one, evidence, reason)
+        if failed:
+            return {"failed": True, "msg": "\n".join(lines), "changed": False}
+        display.display("\n".join(lines))
+        return {"lines": lines, "changed": False}
+
+
+def evidence_of(plan: dict[str, Any], hostvars: Any, prefix: str) -> dict[str, dict[str, Any]]:
+    """Return what the steps gave for a cluster, by step and host, from the registered results."""
+    evidence: dict[str, dict[str, Any]] = {}
+    for host in sorted({member["host"] for member in plan["members"]}):
+        for step in _walk.STEPS:
+            registered = hostvars[host].get(prefix + step)
+            given = _of_cluster(registered, plan["cluster"]) if registered else None
+            if given is not None:
+                evidence.setdefault(step, {})[host] = given
+    return evidence
+
+
+def _of_cluster(registered: dict[str, Any], cluster: str) -> dict[str, Any] | None:
+    if registered.get("unreachable"):
+        return {"outcome": _walk.UNREACHABLE, "message": str(registered.get("msg", "unreachable")).strip()}
+    if "clusters" in registered:
+        one = registered["clusters"].get(cluster)
+        return dict(one) if one else None
+    if registered.get("failed"):
+        return {"outcome": _walk.FAILED, "message": str(registered.get("msg", ""))}
+    return None
+
+
+def _summary(clusters: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a task result for the clusters' results."""
+    if not clusters:
+        return {"skipped": True, "changed": False, "skip_reason": "no member here takes part in this step"}
+    if all(one["outcome"] == _steps.SKIPPED for one in clusters.values()):
+        reasons = "; ".join(one["message"] for one in clusters.values())
+        return {"skipped": True, "changed": False, "skip_reason": reasons, "clusters": clusters}
+    bad = [one["message"] for one in clusters.values() if one["outcome"] in (_steps.FAILED, _steps.REFUSED)]
+    result = {"clusters": clusters, "changed": any(one["changed"] for one in clusters.values())}
+    messages = bad or [one["message"] for one in clusters.values() if one["message"]]
+    if bad:
+        result["failed"] = True
+    if messages:
+        result["msg"] = "\n".join(messages)
+    return result
+
+
+def _would(step: str, plans: dict[str, Any], host: str) -> dict[str, Any]:
+    """Return what a step would do, for check mode."""
+    words = []
+    for plan in plans.values():
+        for member in _walk.members_of_step(step, plan, host):
+            if step in _DOES:
+                words.append("would {0} {1} ({2})".format(_DOES[step], member["unit"], member["reason"]))
+    if not words:
+        return {"skipped": True, "changed": False, "skip_reason": "nothing would be changed by this step here"}
+    return {"changed": True, "msg": "; ".join(words)}
+
+
+def _success(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> list[str]:
+    lines = [
+        "cluster {0}: OK, generation {1}, stages {2}".format(
+            plan["cluster"], plan["generation"], ", ".join(_walk.stages_restarted(plan)) or "none"
+        )
+    ]
+    for step, title in ((_walk.DRAIN, "cut"), (_walk.REQUESTS, "proof"), (_walk.SETTLE, "queues")):
+        for host, given in sorted(evidence.get(step, {}).items()):
+            if given.get("message"):
+                lines.append("  {0:<6} {1}: {2}".format(title, host, given["message"]))
+    return lines
+
+
+def _failure(plan: dict[str, Any], evidence: dict[str, dict[str, Any]], reason: str) -> list[str]:
+    started = [
+        unit
+        for step in ("start_prefill", "start_decode", "restart_router")
+        for given in evidence.get(step, {}).values()
+        for unit, shown in given.get("members", {}).items()
+        if shown.get("outcome") == "passed"
+    ]
+    lines = ["cluster {0}: FAILED, generation {1}".format(plan["cluster"], plan["generation"]), "  " + reason]
+    if _walk.was_anything_stopped(plan, evidence):
+        lines.append("  healthy in this generation: {0}".format(", ".join(started) or "none"))
+        lines.append("  The cluster is half-restarted. Mend the cause, then run the same playbook again:")
+    else:
+        lines.append("  Nothing was stopped. Mend the cause, then run the same playbook again:")
+    lines.append(
+        "  ansible-playbook inferops.sglang_pd.co_restart -e pd_co_restart_clusters={0}".format(plan["cluster"])
+    )
+    return lines

@@ -1,0 +1,208 @@
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan co-restarts on the controller; documented in plugins/modules/co_restart_plan.py."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import os
+import platform
+import secrets
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _plan, _topology
+
+display = Display()
+
+#: Options that the steps read from the plan.
+STEP_OPTIONS = (
+    "drain_limit_seconds",
+    "drain_stall_seconds",
+    "consecutive",
+    "health_timeout_seconds",
+    "requests",
+    "request_limit_seconds",
+    "request_prompt",
+    "request_max_tokens",
+    "request_temperature",
+    "settle_limit_seconds",
+    "settle_stall_seconds",
+)
+
+
+class ActionModule(ActionBase):
+    """Gather what was registered, ask the pure core, print its plan."""
+
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        """Return the plans of all selected clusters."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        number, text = {"type": "int"}, {"type": "str", "default": ""}
+        _unused, given = self.validate_argument_spec(
+            argument_spec={
+                "members": {"type": "str", "default": "pd_members"},
+                "clusters": {"type": "list", "elements": "str", "default": []},
+                "stages": {
+                    "type": "list",
+                    "elements": "str",
+                    "choices": list(_topology.STAGES),
+                    "default": list(_topology.STAGES),
+                },
+                "override": text,
+                "when": {
+                    "type": "str",
+                    "choices": [_plan.ALWAYS, _plan.WHEN_DUE, _plan.FIRST_START],
+                    "default": _plan.ALWAYS,
+                },
+                "take_over": text,
+                "purpose": dict(text, default="co-restart"),
+                "run_id": text,
+                "resume_limit_seconds": dict(number, default=3600),
+                "drain_limit_seconds": dict(number, default=120),
+                "drain_stall_seconds": dict(number, default=15),
+                "consecutive": dict(number, default=3),
+                "health_timeout_seconds": dict(number, default=25),
+                "requests": dict(number, default=8),
+                "request_limit_seconds": dict(number, default=35),
+                "request_prompt": dict(text, default="say hi briefly"),
+                "request_max_tokens": dict(number, default=24),
+                "request_temperature": {"type": "float", "default": 0.6},
+                "settle_limit_seconds": dict(number, default=60),
+                "settle_stall_seconds": dict(number, default=20),
+            }
+        )
+        hostvars = task_vars["hostvars"]
+        wanted, homeless = inventory_clusters(task_vars["groups"], hostvars)
+        seen = _seen(task_vars["ansible_play_hosts_all"], hostvars, given["members"])
+        chosen = given["clusters"] or sorted(
+            cluster
+            for cluster, roles in wanted.items()
+            if any(host in task_vars["ansible_play_hosts_all"] for hosts in roles.values() for host in hosts)
+        )
+        self._refuse_selection(chosen, wanted, homeless)
+
+        asked = {
+            "run": new_run(given["run_id"], given["purpose"]),
+            "stages": given["stages"],
+            "override": given["override"],
+            "when": given["when"],
+            "take_over": given["take_over"],
+            "resume_limit_seconds": given["resume_limit_seconds"],
+            "gone_owners": _gone_owners(seen),
+            "options": {name: given[name] for name in STEP_OPTIONS},
+        }
+        found = {name: _plan.make_plan(name, wanted[name], seen, asked) for name in chosen}
+        if self._task.check_mode and given["when"] == _plan.FIRST_START:
+            found = {name: _not_deployed_yet(plan) for name, plan in found.items()}
+        lines = [line for plan in found.values() for line in _plan.describe(plan)]
+        result["plans"] = {name: plan for name, plan in found.items() if plan["decision"] == "go"}
+        result["refused"] = {
+            name: [_topology.describe_problem(item) for item in plan["problems"]]
+            for name, plan in found.items()
+            if plan["decision"] == "refused"
+        }
+        result["nothing"] = {name: plan["why"] for name, plan in found.items() if plan["decision"] == "nothing"}
+        result["lines"] = lines
+        if len(result["refused"]) == len(found):
+            result["failed"] = True
+            result["msg"] = "\n".join(lines)
+        else:
+            display.display("\n".join(lines))
+        return result
+
+    def _refuse_selection(self, chosen: list[str], wanted: dict[str, Any], homeless: list[str]) -> None:
+        if homeless:
+            raise AnsibleActionFail(
+                "Nothing was stopped. Hosts {0} are in the groups of PD members but name no cluster: set the variable "
+                "pd_cluster for them [rule: every member belongs to a cluster]".format(", ".join(homeless))
+            )
+        unknown = [name for name in chosen if name not in wanted]
+        if unknown or not chosen:
+            raise AnsibleActionFail(
+                "Nothing was stopped. {0}; the inventory has {1} (groups pd_prefill, pd_decode, pd_router; variable "
+                "pd_cluster)".format(
+                    "Unknown cluster " + ", ".join(unknown) if unknown else "No cluster is selected",
+                    ", ".join(sorted(wanted)) or "none",
+                )
+            )
+
+
+def inventory_clusters(groups: Any, hostvars: Any) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
+    """Return the hosts of each cluster by role, and the hosts that name no cluster."""
+    wanted: dict[str, dict[str, list[str]]] = {}
+    homeless: list[str] = []
+    for role, group in _topology.GROUPS.items():
+        for host in groups.get(group, []):
+            variables = hostvars[host]
+            listed = variables.get("pd_{0}_{1}".format(role, "routers" if role == "router" else "engines")) or []
+            clusters = {str(item["cluster"]) for item in listed if item.get("cluster")} or set(
+                _topology.clusters_of(variables.get("pd_cluster"))
+            )
+            if not clusters and host not in homeless:
+                homeless.append(host)
+            for cluster in clusters:
+                wanted.setdefault(cluster, {}).setdefault(role, []).append(host)
+    return wanted, homeless
+
+
+def _seen(hosts: list[str], hostvars: Any, registered: str) -> dict[str, dict[str, Any]]:
+    seen = {}
+    for host in hosts:
+        result = hostvars[host].get(registered)
+        if result is None:
+            continue
+        if result.get("unreachable") or result.get("failed"):
+            seen[host] = {"unreachable": str(result.get("msg", "no answer")).strip()}
+        else:
+            seen[host] = {"members": result["members"], "locks": result["locks"], "now": result["now"]}
+    return seen
+
+
+def new_run(run_id: str, purpose: str) -> dict[str, Any]:
+    """Return the identity of this run, as others will see it in lock and ledgers."""
+    # The action runs in a worker of ansible-playbook; the run lives as long as that one.
+    pid = os.getppid()
+    stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    return {
+        "id": run_id or "{0}-{1}".format(stamp, secrets.token_hex(3)),
+        "owner": "{0}@{1} pid {2}".format(getpass.getuser(), platform.node(), pid),
+        "purpose": purpose,
+        "controller": platform.node(),
+        "pid": pid,
+        "pid_started": _process_start(pid),
+    }
+
+
+def _process_start(pid: int) -> str:
+    """Return the kernel's start mark of a process, "" where there is none."""
+    try:
+        with open("/proc/{0}/stat".format(pid), encoding="utf-8") as source:
+            return source.read().rsplit(")", 1)[1].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _gone_owners(seen: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the owners of locks that ran on this controller and run no more."""
+    gone = []
+    for what in seen.values():
+        for lock in what.get("locks", {}).values():
+            run = lock["run"]
+            if run.get("controller") == platform.node() and _process_start(run["pid"]) != run["pid_started"]:
+                gone.append(run["owner"])
+    return gone
+
+
+def _not_deployed_yet(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan of a cluster that check mode could not deploy: it would be started."""
+    if plan["decision"] == "refused" and all(item["rule"] == "deployed before restarted" for item in plan["problems"]):
+        return dict(
+            plan, decision="nothing", problems=[], why="it would be deployed, then started: prefill, decode, router"
+        )
+    return plan

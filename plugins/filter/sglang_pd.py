@@ -1,0 +1,80 @@
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters with which the roles ask the pure core. Meant for the roles, not for users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _settings, _topology, _unit
+
+
+def resolve_engines(role: str, **given: Any) -> dict[str, Any]:
+    """Return the engines of one role on one host (``members``) and what is wrong (``problems``)."""
+    members, problems = _topology.resolve_engines(role, **given)
+    return {"members": members, "problems": problems}
+
+
+def resolve_routers(host: str, **given: Any) -> dict[str, Any]:
+    """Return the routers of one host (``members``) and what is wrong (``problems``)."""
+    members, problems = _topology.resolve_routers(
+        host, **dict(given, flat=dict(given["flat"], flags=list(_unit.ROUTER_FLAGS.values())))
+    )
+    return {"members": members, "problems": problems}
+
+
+def cluster_hosts(groups: Any, hostvars: Any, cluster: Any) -> list[str]:
+    """Return the hosts of the inventory that share a cluster with ``cluster``."""
+    clusters = set(_topology.clusters_of(cluster))
+    hosts = {host for group in _topology.GROUPS.values() for host in groups.get(group, [])}
+    return sorted(h for h in hosts if clusters & set(_topology.clusters_of(hostvars[h].get("pd_cluster"))))
+
+
+def topology_problems(members: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return what is wrong with members taken together."""
+    return _topology.problems_of(members)
+
+
+def describe_problems(problems: list[dict[str, str]]) -> str:
+    """Return problems as text, a line each."""
+    return "\n".join("- " + _topology.describe_problem(item) for item in problems)
+
+
+def unknown_variables(given: Any, known: Any, host: str) -> list[dict[str, str]]:
+    """Return a problem for each variable with a role's prefix that no role has."""
+    return _topology.unknown_variables(given, known, host)
+
+
+def engine_unit(engine: dict[str, Any], **install: Any) -> dict[str, Any]:
+    """Return what an engine's unit runs."""
+    try:
+        return _unit.engine_unit(engine, install)
+    except _settings.SettingError as refused:
+        raise AnsibleFilterError("{0} on {1}: {2}".format(engine["unit"], engine["host"], refused)) from refused
+
+
+def router_unit(router: dict[str, Any], workers: list[dict[str, Any]], **install: Any) -> dict[str, Any]:
+    """Return what a router's unit runs."""
+    return _unit.router_unit(router, _topology.serving(workers), install)
+
+
+class FilterModule:
+    """The filters of this file."""
+
+    def filters(self) -> dict[str, Any]:
+        """Return the filters by name."""
+        return {
+            "resolve_engines": resolve_engines,
+            "resolve_routers": resolve_routers,
+            "cluster_hosts": cluster_hosts,
+            "topology_problems": topology_problems,
+            "describe_problems": describe_problems,
+            "unknown_variables": unknown_variables,
+            "engine_unit": engine_unit,
+            "router_unit": router_unit,
+            "member_file": _topology.member_file,
+            "systemd_word": _unit.systemd_word,
+            "systemd_environment": _unit.systemd_environment,
+        }

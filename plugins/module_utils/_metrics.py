@@ -1,0 +1,113 @@
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an engine says of its queues: ``/v1/loads`` and ``/metrics`` read into one sample.
+
+Pure, apart from the parser that is handed in (``prometheus_client`` where the collection
+runs). Facts that this rests on: gauges are stale by design and freeze while requests
+are stuck in a PD queue, ``/v1/loads`` is live; every reporting rank has a series of its
+own, and ranks may repeat the same fact; the empty ``priority`` is the total; a labelled
+counter does not exist before its first increment.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Callable, Iterable
+
+#: Queues of a PD engine, by their name in a sample: name in ``/v1/loads``, gauge.
+QUEUES = {
+    "prefill_bootstrap": ("prefill_bootstrap_queue_reqs", "sglang:num_prefill_bootstrap_queue_reqs"),
+    "prefill_inflight": ("prefill_inflight_queue_reqs", "sglang:num_prefill_inflight_queue_reqs"),
+    "decode_prealloc": ("decode_prealloc_queue_reqs", "sglang:num_decode_prealloc_queue_reqs"),
+    "decode_transfer": ("decode_transfer_queue_reqs", "sglang:num_decode_transfer_queue_reqs"),
+}
+RUNNING_GAUGE = "sglang:num_running_reqs"
+WAITING_GAUGE = "sglang:num_queue_reqs"
+THROUGHPUT_GAUGE = "sglang:gen_throughput"
+FAILED_COUNTER = "sglang:num_transfer_failed_reqs_total"
+#: Counters that rise when work gets done, whichever the engine's role.
+PROGRESS_COUNTERS = ("sglang:prompt_tokens_total", "sglang:generation_tokens_total", "sglang:num_requests_total")
+
+
+def loads_sample(body: bytes) -> dict[str, Any] | None:
+    """Return the live part of a sample from a ``/v1/loads`` body, None where it is none.
+
+    :return: ``running``, ``waiting`` (requests), ``throughput`` (tokens/s) and each of
+        :data:`QUEUES` (requests), summed over data parallel ranks.
+    """
+    try:
+        loads = json.loads(body)["loads"]
+        sample: dict[str, Any] = {"running": 0, "waiting": 0, "throughput": 0.0}
+        sample.update(dict.fromkeys(QUEUES, 0))
+        for load in loads:
+            sample["running"] += int(load["num_running_reqs"])
+            sample["waiting"] += int(load["num_waiting_reqs"])
+            sample["throughput"] += float(load.get("gen_throughput") or 0)
+            queues = load["disaggregation"]
+            for name, (key, _gauge) in QUEUES.items():
+                sample[name] += int(queues[key])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return sample if loads else None
+
+
+def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, Any] | None:
+    """Return a sample from a ``/metrics`` body, None where it carries no series of an engine.
+
+    :param parse: ``prometheus_client.parser.text_string_to_metric_families``.
+    :return: the keys of :func:`loads_sample`, ``failed`` (transfers) and ``progress``
+        (sum of :data:`PROGRESS_COUNTERS`). The failure counter is 0 where it is absent
+        beside other series of the engine.
+    """
+    values: dict[str, dict[str, float]] = {}
+    try:
+        for family in parse(text):
+            for sample in family.samples:
+                _collect(values, sample.name, sample.labels, sample.value)
+    except ValueError:
+        return None
+    if RUNNING_GAUGE not in values:
+        return None
+    total = {name: sum(by_rank.values()) for name, by_rank in values.items()}
+    result: dict[str, Any] = {
+        "running": total[RUNNING_GAUGE],
+        "waiting": total.get(WAITING_GAUGE, 0),
+        "throughput": total.get(THROUGHPUT_GAUGE, 0.0),
+        "failed": total.get(FAILED_COUNTER, 0),
+        "progress": sum(total.get(name, 0) for name in PROGRESS_COUNTERS),
+    }
+    for name, (_key, gauge) in QUEUES.items():
+        result[name] = total.get(gauge, 0)
+    return result
+
+
+def _collect(values: dict[str, dict[str, float]], name: str, labels: dict[str, str], value: float) -> None:
+    if labels.get("priority") or math.isnan(value) or math.isinf(value):
+        return
+    # Tensor and pipeline ranks repeat the fact of their data parallel rank. Counters of
+    # the HTTP side differ by further labels and do add up.
+    rank = labels.get("dp_rank", "")
+    if name in PROGRESS_COUNTERS:
+        by_rank = values.setdefault(name, {})
+        by_rank[rank] = by_rank.get(rank, 0.0) + value
+        return
+    by_rank = values.setdefault(name, {})
+    by_rank[rank] = max(by_rank.get(rank, value), value)
+
+
+def pending(sample: dict[str, Any]) -> float:
+    """Return how many requests an engine holds in any queue or runs."""
+    return float(sample["running"] + sample["waiting"] + sum(sample[name] for name in QUEUES))
+
+
+def describe(sample: dict[str, Any]) -> str:
+    """Return a sample as words: only what is not zero."""
+    parts = ["{0} {1:g}".format(name.replace("_", " "), sample[name]) for name in QUEUES if sample[name]]
+    for name in ("running", "waiting"):
+        if sample[name]:
+            parts.append("{0} {1:g}".format(name, sample[name]))
+    if sample.get("failed"):
+        parts.append("transfers failed {0:g}".format(sample["failed"]))
+    return ", ".join(parts) or "nothing pending"

@@ -1,0 +1,21 @@
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Secrets out of text. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Iterable
+
+HIDDEN = "********"
+_OPTION = re.compile(r"(--?[\w-]*(?:key|token|password|secret)[\w-]*(?:=|\s+))(\S+)", re.IGNORECASE)
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Return the text without the secrets that are known, and without the values of
+    options whose names say that they carry one (a foreign process's command line)."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, HIDDEN)
+    return _OPTION.sub(lambda match: match.group(1) + HIDDEN, text)

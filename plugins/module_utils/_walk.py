@@ -1,0 +1,200 @@
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The order of a co-restart: which step may run, on which hosts, given what came before.
+
+Pure. The playbook walks :data:`STEPS`; both halves of the ``co_restart`` plugin (on the
+controller and on the host) ask :func:`decide` before they act. So a step out of order, a
+stage whose predecessor gave no evidence, a decode without its prefills are refused
+whatever the way in: tags, ``--limit``, ``--start-at-task``, a task of the user's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _topology
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import DECODE, PREFILL, ROUTER
+
+LOCK = "lock"
+CLOSE = "close"
+DRAIN = "drain"
+REQUESTS = "requests"
+SETTLE = "settle"
+RECORD = "record"
+UNLOCK = "unlock"
+
+#: The steps of a co-restart, in the order in which they are walked. Rank 0 of a
+#: multi-node engine stops before the other ranks, because those ignore SIGTERM until
+#: rank 0 tells them; all ranks start in one step, because they rendezvous.
+STEPS = (
+    LOCK,
+    CLOSE,
+    DRAIN,
+    "stop_prefill",
+    "stop_prefill_ranks",
+    "start_prefill",
+    "stop_decode",
+    "stop_decode_ranks",
+    "start_decode",
+    "restart_router",
+    REQUESTS,
+    SETTLE,
+    RECORD,
+    UNLOCK,
+)
+_STAGE_OF = {
+    "stop_prefill": PREFILL,
+    "stop_prefill_ranks": PREFILL,
+    "start_prefill": PREFILL,
+    "stop_decode": DECODE,
+    "stop_decode_ranks": DECODE,
+    "start_decode": DECODE,
+    "restart_router": ROUTER,
+}
+#: These two are walked whatever became of the steps before.
+_ALWAYS = (RECORD, UNLOCK)
+
+RUN = "run"
+SKIP = "skip"
+REFUSE = "refuse"
+
+#: Outcomes of a step on a host, as evidence carries them.
+OK = "ok"
+FAILED = "failed"
+UNREACHABLE = "unreachable"
+
+
+def members_of_step(step: str, plan: dict[str, Any], host: str) -> list[dict[str, Any]]:
+    """Return the planned members on a host that take part in a step."""
+    here = [m for m in plan["members"] if m["host"] == host]
+    stage = _STAGE_OF.get(step)
+    if stage is not None:
+        here = [m for m in here if m["role"] == stage and m["action"] != "none"]
+        if step.startswith("stop_"):
+            others = step.endswith("_ranks")
+            here = [m for m in here if m["action"] == "restart" and (m["node_rank"] > 0) == others]
+    elif step in (DRAIN, SETTLE):
+        here = [m for m in here if m["role"] != ROUTER and m["node_rank"] == 0]
+    elif step == REQUESTS:
+        here = [m for m in here if m["role"] == ROUTER]
+    elif step in (LOCK, UNLOCK):
+        here = here if host == plan["lock_host"] else []
+    return here
+
+
+def hosts_of_step(step: str, plan: dict[str, Any]) -> list[str]:
+    """Return the hosts that take part in a step: those of its members, and the lock's.
+
+    The lock's host takes part in every step: it renews the lease, and finds out when
+    another run took the lock over.
+    """
+    hosts = [plan["lock_host"]]
+    for member in plan["members"]:
+        if member["host"] not in hosts and members_of_step(step, plan, member["host"]):
+            hosts.append(member["host"])
+    return hosts
+
+
+def decide(step: str, plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> tuple[str, str]:
+    """Return whether a step runs, is skipped or is refused, and why.
+
+    :param evidence: by step and host, what the step gave there: ``outcome`` (ok,
+        failed, unreachable), ``message``, ``generation``, ``run``, and for ``start_*``
+        and ``restart_*`` ``members`` by unit with ``outcome``, ``incarnation``,
+        ``healthy_since``. A step that was not walked on a host has no entry.
+    """
+    if step in _ALWAYS:
+        lock = evidence.get(LOCK, {}).get(plan["lock_host"])
+        if lock is None or lock["outcome"] != OK:
+            return SKIP, "the cluster was never locked by this run"
+        return RUN, ""
+    refusal = _breaks_rule_one(step, plan)
+    if refusal:
+        return REFUSE, refusal
+    for earlier in STEPS[: STEPS.index(step)]:
+        for host in hosts_of_step(earlier, plan):
+            given = evidence.get(earlier, {}).get(host)
+            if given is None:
+                return REFUSE, (
+                    "step {0} wants the evidence of step {1} from host {2}, and there is none: walk the whole "
+                    "playbook inferops.sglang_pd.co_restart over the whole cluster {3}"
+                ).format(step, earlier, host, plan["cluster"])
+            if given["outcome"] != OK:
+                return SKIP, "cluster {0} stopped at step {1} on {2}".format(plan["cluster"], earlier, host)
+            missing = _not_shown(earlier, plan, host, given)
+            if missing:
+                return REFUSE, missing
+    return RUN, ""
+
+
+def _breaks_rule_one(step: str, plan: dict[str, Any]) -> str:
+    """Return why a step would restart decodes without their prefills, or ""."""
+    if _STAGE_OF.get(step) != DECODE or plan["override"]:
+        return ""
+    prefills = [m for m in plan["members"] if m["role"] == PREFILL]
+    decodes = [m for m in plan["members"] if m["role"] == DECODE and m["action"] in ("restart", "start")]
+    if decodes and (not prefills or any(m["action"] == "none" for m in prefills)):
+        return ALONE.format(
+            stage=DECODE, units=", ".join(m["unit"] for m in decodes), cluster=plan["cluster"]
+        )
+    return ""
+
+
+ALONE = (
+    "restarting {stage} alone ({units}) is refused: transfers between it and engines that keep running fail "
+    "silently while every health check stays green. Restart the whole chain: "
+    "ansible-playbook inferops.sglang_pd.co_restart -e pd_co_restart_clusters={cluster}. "
+    "Where you know better, say why: -e pd_co_restart_override='REASON' (recorded on the hosts)"
+)
+
+
+def _not_shown(step: str, plan: dict[str, Any], host: str, given: dict[str, Any]) -> str:
+    """Return what a host's evidence for a step fails to show, or ""."""
+    if given.get("generation") != plan["generation"] or given.get("run") != plan["run"]["id"]:
+        return "the evidence of step {0} on {1} is that of run {2}, generation {3}, not of this run".format(
+            step, host, given.get("run"), given.get("generation")
+        )
+    if not step.startswith(("start_", "restart_")):
+        return ""
+    for member in members_of_step(step, plan, host):
+        shown = given.get("members", {}).get(member["unit"], {})
+        if shown.get("outcome") != "passed" or not shown.get("incarnation"):
+            return "step {0} on {1} does not show {2} healthy in its new incarnation".format(
+                step, host, member["unit"]
+            )
+    return ""
+
+
+def outcome(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> tuple[str, str]:
+    """Return the cluster's outcome ("ok" or "failed") and the reason of a failure."""
+    for step in STEPS[: STEPS.index(RECORD)]:
+        for host in hosts_of_step(step, plan):
+            given = evidence.get(step, {}).get(host)
+            if given is None:
+                return FAILED, "step {0} was not walked on {1}".format(step, host)
+            if given["outcome"] != OK:
+                return FAILED, "step {0} on {1}: {2}".format(step, host, given["message"])
+            missing = _not_shown(step, plan, host, given)
+            if missing:
+                return FAILED, missing
+    return OK, ""
+
+
+def was_anything_stopped(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> bool:
+    """Tell whether the run reached the first step that stops a unit."""
+    first = STEPS.index("stop_prefill")
+    return any(
+        evidence.get(step, {}).get(host) is not None
+        for step in STEPS[first : STEPS.index(REQUESTS)]
+        for host in hosts_of_step(step, plan)
+    )
+
+
+def stages_restarted(plan: dict[str, Any]) -> list[str]:
+    """Return the stages in which the plan restarts or starts a member."""
+    return [
+        stage
+        for stage in _topology.STAGES
+        if any(m["role"] == stage and m["action"] in ("restart", "start") for m in plan["members"])
+    ]

@@ -1,0 +1,103 @@
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Processes and listening sockets of a host, read off ``/proc``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _redact
+
+_LISTEN = "0A"
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the environment that a process was started with, {} where it is gone."""
+    try:
+        with open("/proc/{0}/environ".format(pid), "rb") as source:
+            pairs = source.read().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return {}
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def listeners(ports: list[int]) -> list[dict[str, Any]]:
+    """Return who listens on TCP ports of this host.
+
+    :return: ``port``, ``pid`` (0 where it cannot be seen), ``command``, ``unit`` (systemd
+        unit of the process, "" for none); one entry per port and process.
+    """
+    inodes = _listening_inodes(set(ports))
+    if not inodes:
+        return []
+    found = []
+    seen = set()
+    for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
+        for inode in _socket_inodes(pid):
+            if inode in inodes:
+                seen.add(inode)
+                found.append(
+                    {"port": inodes[inode], "pid": pid, "command": _command(pid), "unit": _unit(pid)}
+                )
+    hidden = {port for inode, port in inodes.items() if inode not in seen}
+    found += [{"port": port, "pid": 0, "command": "unknown", "unit": ""} for port in sorted(hidden)]
+    unique = {(item["port"], item["pid"]): item for item in found}
+    # A unit's child processes inherit its socket: one entry per port and unit is enough.
+    by_owner = {(item["port"], item["unit"] or item["pid"]): item for item in reversed(list(unique.values()))}
+    return sorted(by_owner.values(), key=lambda item: (item["port"], item["pid"]))
+
+
+def _listening_inodes(ports: set[int]) -> dict[str, int]:
+    inodes = {}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as source:
+                lines = source.read().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            port = int(fields[1].rsplit(":", 1)[1], 16)
+            if fields[3] == _LISTEN and port in ports:
+                inodes[fields[9]] = port
+    return inodes
+
+
+def _socket_inodes(pid: int) -> list[str]:
+    directory = "/proc/{0}/fd".format(pid)
+    inodes = []
+    try:
+        for name in os.listdir(directory):
+            try:
+                target = os.readlink(directory + "/" + name)
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                inodes.append(target[8:-1])
+    except OSError:
+        pass
+    return inodes
+
+
+def _command(pid: int) -> str:
+    try:
+        with open("/proc/{0}/cmdline".format(pid), "rb") as source:
+            words = source.read().decode("utf-8", "replace").replace("\0", " ").strip()
+    except OSError:
+        words = ""
+    return _redact.redact(words, ())[:120] or "unknown"
+
+
+def _unit(pid: int) -> str:
+    try:
+        with open("/proc/{0}/cgroup".format(pid), encoding="utf-8") as source:
+            lines = source.read().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        for part in reversed(line.split(":", 2)[-1].split("/")):
+            if part.endswith(".service"):
+                return part
+    return ""

@@ -1,0 +1,85 @@
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""systemd units, by ``systemctl`` and ``journalctl``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+PROPERTIES = {
+    "LoadState": "load_state",
+    "ActiveState": "active_state",
+    "SubState": "sub_state",
+    "Result": "result",
+    "ExecMainStatus": "exit_status",
+    "MainPID": "main_pid",
+    "InvocationID": "invocation_id",
+    "NRestarts": "restarts",
+    "Restart": "restart_policy",
+    "UnitFileState": "unit_file_state",
+    "ExecMainStartTimestampMonotonic": "started_monotonic",
+}
+_NUMBERS = ("exit_status", "main_pid", "restarts", "started_monotonic")
+
+Run = Callable[[list], Any]
+
+
+class Systemd:
+    """The units of a host.
+
+    :param run: runs an argument list and returns (status, stdout, stderr):
+        ``AnsibleModule.run_command``.
+    """
+
+    def __init__(self, run: Run):
+        self._run = run
+
+    def unit(self, name: str) -> dict[str, Any]:
+        """Return a unit's state: the values of :data:`PROPERTIES`, and ``started_at``.
+
+        ``started_at`` is the start of the main process in seconds since the epoch, None
+        where it never ran. A unit that systemd does not know has ``load_state``
+        "not-found".
+        """
+        _status, out, _err = self._run(["systemctl", "show", "--property=" + ",".join(PROPERTIES), name])
+        state: dict[str, Any] = dict.fromkeys(PROPERTIES.values(), "")
+        for line in out.splitlines():
+            key, _equals, value = line.partition("=")
+            if key in PROPERTIES:
+                state[PROPERTIES[key]] = value.strip()
+        for key in _NUMBERS:
+            state[key] = int(state[key]) if state[key].isdigit() else 0
+        started = state.pop("started_monotonic") / 1e6
+        state["started_at"] = time.time() - (time.monotonic() - started) if started else None
+        return state
+
+    def stop(self, name: str) -> None:
+        """Queue a stop."""
+        self._run(["systemctl", "stop", "--no-block", name])
+
+    def restart(self, name: str) -> None:
+        """Queue a restart."""
+        self._run(["systemctl", "reset-failed", name])
+        self._run(["systemctl", "restart", "--no-block", name])
+
+    def start(self, name: str) -> str:
+        """Clear the failures and the start limit of a unit and queue its start.
+
+        :return: what systemd refused with, or "".
+        """
+        self._run(["systemctl", "reset-failed", name])
+        status, _out, err = self._run(["systemctl", "start", "--no-block", name])
+        return err.strip() if status else ""
+
+    def journal(self, name: str, invocation_id: str, lines: int) -> list[str]:
+        """Return the last journal lines of one incarnation of a unit, oldest first."""
+        command = ["journalctl", "--no-pager", "--output=cat", "--lines={0}".format(lines)]
+        if invocation_id:
+            # systemd's own lines about the incarnation carry INVOCATION_ID instead.
+            command += ["_SYSTEMD_INVOCATION_ID=" + invocation_id, "+", "INVOCATION_ID=" + invocation_id]
+        else:
+            command += ["--unit=" + name]
+        _status, out, _err = self._run(command)
+        return [line for line in out.splitlines() if line.strip()]

@@ -1,0 +1,68 @@
+#!/usr/bin/python
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the co_restart action; see plugins/action/co_restart.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: co_restart
+short_description: Walk one step of a co-restart, prefill before decode before router
+version_added: 0.1.0
+description:
+  - Runs one step of the co-restart of every planned cluster that has members on this host. The playbook
+    C(inferops.sglang_pd.co_restart) walks all steps in order.
+  - Enforces the order. A step runs only with the evidence of every step before it, from every host that took part
+    in it. A decode is never restarted without its prefills, whatever the way in.
+  - A stage ends when each of its members gave several good answers in a row from one new incarnation, or at once
+    when a unit fails; then the message carries the unit's state, its last journal lines and its queues.
+  - Shows who is awaited and for how long while it waits.
+  - Is not idempotent. Whether anything is to be done is decided by M(inferops.sglang_pd.co_restart_plan).
+author: InferOps maintainers (@inferops)
+attributes:
+  action:
+    description: Runs on the controller and calls M(inferops.sglang_pd.co_restart_step) on the host.
+    support: full
+  check_mode:
+    description: Says what the step would do, and connects to nothing.
+    support: full
+  diff_mode:
+    description: Changes what runs, not what files say.
+    support: none
+options:
+  step:
+    description:
+      - Which step. V(verdict) comes last, once for all, and fails when a cluster failed.
+    type: str
+    required: true
+    choices: [lock, close, drain, stop_prefill, stop_prefill_ranks, start_prefill, stop_decode, stop_decode_ranks,
+      start_decode, restart_router, requests, settle, record, unlock, verdict]
+  plan:
+    description: The result of M(inferops.sglang_pd.co_restart_plan).
+    type: dict
+    required: true
+  evidence:
+    description:
+      - Prefix of the names under which the results of the steps before are registered. The step C(lock) is
+        registered as C(pd_step_lock) with the default, and so on.
+    type: str
+    default: pd_step_
+seealso:
+  - module: inferops.sglang_pd.co_restart_plan
+"""
+
+EXAMPLES = r"""
+- name: Start the decodes and wait until each is healthy in its new incarnation
+  inferops.sglang_pd.co_restart:
+    step: start_decode
+    plan: "{{ pd_plan }}"
+  register: pd_step_start_decode
+"""
+
+RETURN = r"""
+clusters:
+  description: What the step gave for each planned cluster with members on this host; evidence for the steps after.
+  returned: when the step concerned this host
+  type: dict
+"""

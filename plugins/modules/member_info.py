@@ -1,0 +1,99 @@
+#!/usr/bin/python
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tell which members of PD clusters a host holds and what state they are in."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: member_info
+short_description: Tell which members of PD clusters a host holds and what runs of them
+version_added: 0.1.0
+description:
+  - Reads what the roles deployed on this host, what systemd runs of it, and what the ledgers remember.
+  - Changes nothing. Needs root, to see the processes of other users.
+author: InferOps maintainers (@inferops)
+attributes:
+  check_mode:
+    description: Runs the same in check mode, because it only reads.
+    support: full
+  diff_mode:
+    description: Has nothing to show, because it only reads.
+    support: none
+seealso:
+  - module: inferops.sglang_pd.co_restart_plan
+"""
+
+EXAMPLES = r"""
+- name: See what is deployed and what runs
+  inferops.sglang_pd.member_info:
+  register: pd_members
+"""
+
+RETURN = r"""
+members:
+  description: The members that are deployed on this host.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    member:
+      description: What the role deployed, as in C(/etc/sglang-pd/members).
+      type: dict
+    unit:
+      description: State of the systemd unit, with C(invocation_id), C(started_at) (seconds since the epoch) and others.
+      type: dict
+    ledger:
+      description: What the host remembers of the unit's last generation.
+      type: dict
+    running_configuration:
+      description: Configuration hash that the running process was started with, empty where none runs.
+      type: str
+    listeners:
+      description: Who listens on the member's ports, with C(port), C(pid), C(command) and C(unit).
+      type: list
+      elements: dict
+locks:
+  description: The cluster locks on this host, by cluster.
+  returned: always
+  type: dict
+now:
+  description: The host's clock, seconds since the epoch; ledgers and locks of this host are to be read by it.
+  returned: always
+  type: float
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _topology, _unit
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, processes
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.systemd import Systemd
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    systemd = Systemd(module.run_command)
+    records = []
+    try:
+        for member in files.members():
+            unit = systemd.unit(member["unit"])
+            environment = processes.environment_of(unit["main_pid"]) if unit["main_pid"] else {}
+            records.append(
+                {
+                    "member": member,
+                    "unit": unit,
+                    "ledger": files.ledger(member["unit"]),
+                    "running_configuration": environment.get(_unit.CONFIGURATION_VARIABLE, ""),
+                    "listeners": processes.listeners(list(_topology.ports_of(member).values())),
+                }
+            )
+        module.exit_json(changed=False, members=records, locks=files.locks(), now=time.time())
+    except files.FileError as trouble:
+        module.fail_json(msg="{0}. Deploy the host again: inferops.sglang_pd.deploy".format(trouble))
+
+
+if __name__ == "__main__":
+    main()
