@@ -140,7 +140,9 @@ def _summary(clusters: dict[str, dict[str, Any]]) -> dict[str, Any]:
         reasons = "; ".join(one["message"] for one in clusters.values())
         return {"skipped": True, "changed": False, "skip_reason": reasons, "clusters": clusters}
     bad = [one["message"] for one in clusters.values() if one["outcome"] in (_steps.FAILED, _steps.REFUSED)]
-    result = {"clusters": clusters, "changed": any(one["changed"] for one in clusters.values())}
+    # The evidence of a failure is shown once, as the task's message; others need its first line.
+    short = {name: dict(one, message=one["message"].split("\n", 1)[0]) for name, one in clusters.items()}
+    result = {"clusters": short, "changed": any(one["changed"] for one in clusters.values())}
     messages = bad or [one["message"] for one in clusters.values() if one["message"]]
     if bad:
         result["failed"] = True

@@ -75,6 +75,6 @@ class FilterModule:
             "engine_unit": engine_unit,
             "router_unit": router_unit,
             "member_file": _topology.member_file,
-            "systemd_word": _unit.systemd_word,
+            "systemd_command": _unit.systemd_command,
             "systemd_environment": _unit.systemd_environment,
         }

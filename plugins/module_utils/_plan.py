@@ -289,6 +289,7 @@ def due(records: list[dict[str, Any]]) -> list[str]:
     """
     reasons = []
     generations = {record["ledger"]["generation"] for record in records}
+    ends = set()
     for record in records:
         member, unit, ledger = record["member"], record["unit"], record["ledger"]
         name = "{0} on {1}".format(member["unit"], member["host"])
@@ -303,11 +304,10 @@ def due(records: list[dict[str, Any]]) -> list[str]:
         elif ledger["incarnation"] != unit["invocation_id"]:
             reasons.append("{0} was restarted outside of a co-restart".format(name))
         if ledger["outcome"] == _ledger.FAILED:
-            reasons.append(
-                "{0}: generation {1} failed ({2})".format(name, ledger["generation"], ledger["reason"])
-            )
+            ends.add("generation {0} failed: {1}".format(ledger["generation"], ledger["reason"]))
         elif ledger["generation"] and not ledger["outcome"]:
-            reasons.append("{0}: generation {1} was never finished".format(name, ledger["generation"]))
+            ends.add("generation {0} was never finished".format(ledger["generation"]))
+    reasons += sorted(ends)
     # A router that was restarted alone is a generation ahead, and may be.
     engines = {r["ledger"]["generation"] for r in records if r["member"]["role"] != ROUTER}
     if len(engines) > 1 or max(generations) > min(generations) and max(generations) in engines:

@@ -72,13 +72,13 @@ class Host(Protocol):
         """Ask systemd to restart a unit, without waiting."""
 
     def running_configuration(self, name: str) -> str:
-        """Return the configuration hash in the environment of a unit's main process, or ""."""
+        """Return the configuration hash that a unit's incarnation was started with, or ""."""
 
     def listeners(self, ports: list[int]) -> list[dict[str, Any]]:
         """Return who listens on the ports: ``port``, ``pid``, ``command``, ``unit``."""
 
     def journal(self, name: str, lines: int) -> list[str]:
-        """Return the last journal lines of a unit's current incarnation, secrets removed."""
+        """Return the last journal lines of a unit since its stage began, secrets removed."""
 
     def ledger(self, unit: str) -> dict[str, Any]:
         """Return a unit's ledger."""

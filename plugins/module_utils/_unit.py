@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _settings
-
-#: The environment variable that carries a unit's configuration hash into its
-#: process, so that anybody can read off a running process what it was started with.
-CONFIGURATION_VARIABLE = "SGLANG_PD_CONFIGURATION"
-
 
 def engine_unit(engine: dict[str, Any], install: dict[str, Any]) -> dict[str, Any]:
     """Return what an engine's unit runs.
@@ -132,6 +128,9 @@ def _sealed(
     }
 
 
+_PLAIN = re.compile(r"^[A-Za-z0-9_.,:/@+=-]+$")
+
+
 def systemd_word(word: str) -> str:
     """Return one word of an ``ExecStart=`` line, quoted so that systemd gives it unchanged.
 
@@ -140,7 +139,16 @@ def systemd_word(word: str) -> str:
     """
     text = str(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     text = text.replace("$${INVOCATION_ID}", "${INVOCATION_ID}").replace("\n", "\\n")
-    return '"{0}"'.format(text)
+    return text if _PLAIN.match(text) else '"{0}"'.format(text)
+
+
+def systemd_command(words: list[str]) -> str:
+    """Return an argument list as the value of ``ExecStart=``, one option a line."""
+    text = ""
+    for word in words:
+        separator = " \\\n  " if str(word).startswith("--") else " "
+        text += (separator if text else "") + systemd_word(word)
+    return text
 
 
 def systemd_environment(name: str, value: str) -> str:

@@ -67,7 +67,7 @@ now:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _topology, _unit
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _topology
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, processes
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.systemd import Systemd
 
@@ -80,13 +80,14 @@ def main() -> None:
     try:
         for member in files.members():
             unit = systemd.unit(member["unit"])
-            environment = processes.environment_of(unit["main_pid"]) if unit["main_pid"] else {}
             records.append(
                 {
                     "member": member,
                     "unit": unit,
                     "ledger": files.ledger(member["unit"]),
-                    "running_configuration": environment.get(_unit.CONFIGURATION_VARIABLE, ""),
+                    "running_configuration": files.running_configuration(
+                        member["unit"], unit["invocation_id"]
+                    ),
                     "listeners": processes.listeners(list(_topology.ports_of(member).values())),
                 }
             )

@@ -18,6 +18,9 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger
 MEMBERS = "/etc/sglang-pd/members"
 LEDGERS = "/var/lib/sglang-pd/ledger"
 LOCKS = "/var/lib/sglang-pd/lock"
+#: Where each unit notes at its start which incarnation runs which configuration. The
+#: process's own environment does not serve: setproctitle overwrites it in /proc.
+RUNNING = "/run/{unit}/configuration"
 
 
 class FileError(Exception):
@@ -59,6 +62,16 @@ def write_json(path: str, content: Any) -> None:
 def members() -> list[dict[str, Any]]:
     """Return the members that are deployed on this host."""
     return [read_json(path) for path in sorted(glob.glob(MEMBERS + "/*.json"))]
+
+
+def running_configuration(unit: str, invocation_id: str) -> str:
+    """Return the configuration hash that an incarnation was started with, "" where unknown."""
+    try:
+        with open(RUNNING.format(unit=unit), encoding="ascii") as source:
+            noted = source.read().split()
+    except OSError:
+        return ""
+    return noted[1] if len(noted) == 2 and noted[0] == invocation_id else ""
 
 
 def ledger(unit: str) -> dict[str, Any]:

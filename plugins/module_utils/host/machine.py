@@ -17,7 +17,6 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _metrics,
     _redact,
     _topology,
-    _unit,
 )
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import PREFILL, ROUTER
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, processes
@@ -54,14 +53,13 @@ class Machine:
         self.wait = time.sleep
 
     def running_configuration(self, name: str) -> str:
-        """Return the configuration hash in the environment of a unit's main process, or ""."""
-        pid = self.unit(name)["main_pid"]
-        return processes.environment_of(pid).get(_unit.CONFIGURATION_VARIABLE, "") if pid else ""
+        """Return the configuration hash that a unit's incarnation was started with, or ""."""
+        return files.running_configuration(name, self.unit(name)["invocation_id"])
 
     def journal(self, name: str, lines: int) -> list[str]:
-        """Return the last journal lines of a unit's current incarnation, secrets removed."""
+        """Return the last journal lines of a unit since its stage began, secrets removed."""
         secrets = [api_key(member) for member in files.members()]
-        found = self._systemd.journal(name, self.unit(name)["invocation_id"], lines)
+        found = self._systemd.journal(name, files.ledger(name)["began_at"] or 0, lines)
         return [_redact.redact(line, secrets) for line in found]
 
     def probe(self, member: dict[str, Any], plan: dict[str, Any]) -> list[dict[str, Any]]:

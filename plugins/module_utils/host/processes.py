@@ -13,16 +13,6 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import _redact
 _LISTEN = "0A"
 
 
-def environment_of(pid: int) -> dict[str, str]:
-    """Return the environment that a process was started with, {} where it is gone."""
-    try:
-        with open("/proc/{0}/environ".format(pid), "rb") as source:
-            pairs = source.read().decode("utf-8", "replace").split("\0")
-    except OSError:
-        return {}
-    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-
-
 def listeners(ports: list[int]) -> list[dict[str, Any]]:
     """Return who listens on TCP ports of this host.
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any, Callable
 
@@ -22,6 +23,9 @@ PROPERTIES = {
     "ExecMainStartTimestampMonotonic": "started_monotonic",
 }
 _NUMBERS = ("exit_status", "main_pid", "restarts", "started_monotonic")
+
+#: A line with a word in it; programs draw banners.
+_SAYS_SOMETHING = re.compile(r"[A-Za-z]{2}")
 
 Run = Callable[[list], Any]
 
@@ -73,13 +77,12 @@ class Systemd:
         status, _out, err = self._run(["systemctl", "start", "--no-block", name])
         return err.strip() if status else ""
 
-    def journal(self, name: str, invocation_id: str, lines: int) -> list[str]:
-        """Return the last journal lines of one incarnation of a unit, oldest first."""
-        command = ["journalctl", "--no-pager", "--output=cat", "--lines={0}".format(lines)]
-        if invocation_id:
-            # systemd's own lines about the incarnation carry INVOCATION_ID instead.
-            command += ["_SYSTEMD_INVOCATION_ID=" + invocation_id, "+", "INVOCATION_ID=" + invocation_id]
-        else:
-            command += ["--unit=" + name]
+    def journal(self, name: str, since: float, lines: int) -> list[str]:
+        """Return the last journal lines of a unit that say something, oldest first.
+
+        :param since: seconds since the epoch.
+        """
+        command = ["journalctl", "--no-pager", "--output=cat", "--unit=" + name]
+        command += ["--lines={0}".format(3 * lines), "--since=@{0:.0f}".format(since)]
         _status, out, _err = self._run(command)
-        return [line for line in out.splitlines() if line.strip()]
+        return [line for line in out.splitlines() if _SAYS_SOMETHING.search(line)][-lines:]
