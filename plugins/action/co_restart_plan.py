@@ -101,6 +101,10 @@ class ActionModule(ActionBase):
         if self._task.check_mode and given["when"] == _plan.FIRST_START:
             found = {name: _not_deployed_yet(plan) for name, plan in found.items()}
         lines = [line for plan in found.values() for line in _plan.describe(plan)]
+        if all(plan["decision"] == "refused" for plan in found.values()):
+            # One message: the structured values would say it all again.
+            return dict(result, failed=True, msg="\n".join(lines))
+        display.display("\n".join(lines))
         result["plans"] = {name: plan for name, plan in found.items() if plan["decision"] == "go"}
         result["refused"] = {
             name: [_topology.describe_problem(item) for item in plan["problems"]]
@@ -108,13 +112,7 @@ class ActionModule(ActionBase):
             if plan["decision"] == "refused"
         }
         result["nothing"] = {name: plan["why"] for name, plan in found.items() if plan["decision"] == "nothing"}
-        result["lines"] = lines
-        if len(result["refused"]) == len(found):
-            result["failed"] = True
-            result["msg"] = "\n".join(lines)
-        else:
-            display.display("\n".join(lines))
-        return result
+        return dict(result, lines=lines)
 
     def _refuse_selection(self, chosen: list[str], wanted: dict[str, Any], homeless: list[str]) -> None:
         if homeless:

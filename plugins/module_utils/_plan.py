@@ -185,9 +185,11 @@ def _problems_of_ports(records: list[dict[str, Any]]) -> list[dict[str, str]]:
             found.append(
                 problem(
                     "ports are free or our own",
-                    "port {port} of {mine} is held by pid {pid} ({command}{its_unit}): end that process".format(
+                    "port {port} of {mine} is held by pid {pid} ({command}): {remedy}".format(
                         mine=record["member"]["unit"],
-                        its_unit=", unit " + listener["unit"] if listener["unit"] else "",
+                        remedy="stop its unit, systemctl disable --now {unit}".format(**listener)
+                        if listener["unit"]
+                        else "end that process",
                         port=listener["port"],
                         pid=listener["pid"],
                         command=listener["command"],

@@ -9,7 +9,7 @@ import re
 from typing import Iterable
 
 HIDDEN = "********"
-_OPTION = re.compile(r"(--?[\w-]*(?:key|token|password|secret)[\w-]*(?:=|\s+))(\S+)", re.IGNORECASE)
+_OPTION = re.compile(r"(--(?:[\w-]*-)?(?:key|token|password|secret)(?:=|\s+))(\S+)", re.IGNORECASE)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

@@ -27,6 +27,8 @@ _NUMBERS = ("exit_status", "main_pid", "restarts", "started_monotonic")
 #: A line with a word in it; programs draw banners.
 _SAYS_SOMETHING = re.compile(r"[A-Za-z]{2}")
 
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+
 Run = Callable[[list], Any]
 
 
@@ -85,4 +87,5 @@ class Systemd:
         command = ["journalctl", "--no-pager", "--output=cat", "--unit=" + name]
         command += ["--lines={0}".format(3 * lines), "--since=@{0:.0f}".format(since)]
         _status, out, _err = self._run(command)
-        return [line for line in out.splitlines() if _SAYS_SOMETHING.search(line)][-lines:]
+        found = [_COLOUR.sub("", line) for line in out.splitlines()]
+        return [line for line in found if _SAYS_SOMETHING.search(line)][-lines:]
