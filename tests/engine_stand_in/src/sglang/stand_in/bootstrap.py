@@ -91,9 +91,7 @@ class BootstrapServer:
             )
         if rank == (-1, -1, -1, -1):
             absent = _SINCE_0_5_23 if self._release < "0.5.23" else ()
-            return web.json_response(
-                {k: self._about.get(k) for k in _DESCRIBED if k not in absent}
-            )
+            return web.json_response({k: self._about.get(k) for k in _DESCRIBED if k not in absent})
         if rank not in self._ranks:
             named = " ".join(
                 f"{name}={value}"

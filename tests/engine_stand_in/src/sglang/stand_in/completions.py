@@ -20,7 +20,7 @@ KINDS = {
 
 def _prompt(kind: str, body: dict[str, Any]) -> list[int]:
     if kind == "generate":
-        if "input_ids" in body and body["input_ids"]:
+        if body.get("input_ids"):
             return [int(token) for token in body["input_ids"]]
         if not isinstance(body.get("text"), str):
             raise RequestError("Either text, input_ids or input_embeds should be provided.")
@@ -49,15 +49,17 @@ def read(kind: str, body: dict[str, Any]) -> Request:
     limit = limit or body.get("max_completion_tokens") or body.get("max_tokens") or 128
     room = body.get("bootstrap_room")
     port = body.get("bootstrap_port")
-    return Request(
+    request = Request(
         prompt=_prompt(kind, body),
         max_new_tokens=int(limit),
         stream=bool(body.get("stream")),
         bootstrap_host=body.get("bootstrap_host"),
         bootstrap_port=None if port is None else int(port),
         bootstrap_room=None if room is None else int(room),
-        **({"rid": str(body["rid"])} if isinstance(body.get("rid"), str) else {}),
     )
+    if isinstance(body.get("rid"), str):
+        request.rid = body["rid"]
+    return request
 
 
 class Answer:

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 
@@ -79,6 +80,9 @@ def local_ip(host: str) -> str:
         # Nothing is sent: this only asks the routing table.
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
+    with contextlib.suppress(OSError):
+        # No route to the world, as on isolated test hosts.
+        return socket.gethostbyname(socket.gethostname())
     return "127.0.0.1"
 
 
@@ -108,10 +112,11 @@ class Engine:
         self.starting = True
         self.shutting_down = False
         self.unhealthy = False
-        self.requests: dict[str, asyncio.Task[None] | None] = {}
+        self.requests: dict[str, asyncio.Task[Any] | None] = {}
         self.transfer_ms = 0.0
         self.prompt_tokens_seen = 0
         self._rooms: set[int] = set()
+        self._cached_prompts: set[tuple[int, ...]] = set()
         self._decode_failure_counted = False
         self._old = environment.old_stack()
         self._sender = KvSender()
@@ -194,7 +199,7 @@ class Engine:
     async def generate(self, request: Request) -> AsyncIterator[Step]:
         """Yield the tokens of a request; leaving the iterator aborts it."""
         self.check(request)
-        self.requests[request.rid] = asyncio.current_task()  # type: ignore[assignment]
+        self.requests[request.rid] = asyncio.current_task()
         self.queues.used_tokens += len(request.prompt)
         try:
             if self.faults.on("scheduler_wedged"):
@@ -416,9 +421,22 @@ class Engine:
         metrics.observe("sglang:prompt_tokens_histogram", len(request.prompt))
         metrics.observe("sglang:uncached_prompt_tokens_histogram", len(request.prompt))
         metrics.observe("sglang:generation_tokens_histogram", generated)
+        if self.role != "prefill" and request.stream:
+            share = (now - first_token) / max(generated, 1)
+            metrics.observe("sglang:inter_token_latency_seconds", share)
+            metrics.observe("sglang:request_time_per_output_token_seconds", share)
+        self._count_cached(request)
         for name in ("per_stage_req_latency_seconds", "queue_time_seconds"):
             metrics.touch(f"sglang:{name}", 0.001)
         metrics.touch("sglang:cuda_graph_passes_total", 1)
+
+    def _count_cached(self, request: Request) -> None:
+        """Count a prompt that was seen before as a prefix cache hit."""
+        prompt = tuple(request.prompt)
+        if prompt in self._cached_prompts:
+            self.metrics.inc("sglang:cached_tokens_total", len(prompt) - 1, cache_source="device")
+            self.metrics.inc("sglang:realtime_tokens_total", len(prompt) - 1, mode="prefill_cache")
+        self._cached_prompts.add(prompt)
 
     async def drained(self) -> None:
         """Wait without a deadline until no request is left."""

@@ -52,7 +52,9 @@ class Faces:
         parser = build_parser()
         for name, value in vars(engine.args).items():
             default = parser.get_default(name)
-            if name not in info or (name in _RESOLVED_ELSEWHERE and value == default):
+            given = value != default
+            resolved = name in _RESOLVED_ELSEWHERE or isinstance(info.get(name), (dict, list))
+            if name not in info or (resolved and not given):
                 continue
             info[name] = value
         if getattr(engine.args, "load_balance_method", "auto") == "auto":
@@ -61,11 +63,12 @@ class Faces:
             )
         info.update(
             random_seed=engine.random_seed,
-            launch_command=" ".join(argv),
             max_total_num_tokens=engine.max_total_tokens,
             max_req_input_len=engine.context_length - 6,
             version=release.VERSION,
         )
+        if "launch_command" in info:
+            info["launch_command"] = " ".join(argv)
         if "attn_dp_size" in info and engine.dp_size > 1:
             info["attn_dp_size"] = engine.dp_size
         return info
@@ -78,7 +81,7 @@ class Faces:
         state = {k: v for k, v in info.items() if k not in absent}
         state.update(extra, last_gen_throughput=self._engine.queues.gen_throughput)
         # The order of the recorded body: the version comes behind the states.
-        tail = {k: info.pop(k) for k in ("version", "frontend") if k in info}
+        tail: dict[str, Any] = {k: info.pop(k) for k in ("version", "frontend") if k in info}
         info["internal_states"] = [state for _ in range(self._engine.dp_size)]
         return {**info, **tail}
 

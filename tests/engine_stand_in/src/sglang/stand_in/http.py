@@ -181,7 +181,9 @@ class Http:
             return self._error(kind, str(error), 400)
         except RequestError as error:
             return self._error(kind, str(error), error.status)
-        answer = completions.Answer(kind, wanted, body.get("model") or engine.args.served_model_name)
+        answer = completions.Answer(
+            kind, wanted, body.get("model") or engine.args.served_model_name
+        )
         spoiled = self._spoiled()
         if spoiled is not None:
             return web.json_response(answer.whole(spoiled))

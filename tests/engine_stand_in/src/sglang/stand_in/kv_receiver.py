@@ -88,9 +88,7 @@ class KvReceiver:
             self._ranks[address] = (rank["rank_ip"], int(rank["rank_port"]))
         return self._ranks[address]
 
-    async def _connect(
-        self, address: str
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         while True:
             host, port = await self._rank(address)
             try:
@@ -108,9 +106,7 @@ class KvReceiver:
         """Yield the KV of a room as received from the prefill."""
         reader, writer = await self._connect(address)
         try:
-            wire.write(
-                writer, room=room, engine=self._engine, incarnation=self._incarnation
-            )
+            wire.write(writer, room=room, engine=self._engine, incarnation=self._incarnation)
             transferring()
             yield await self._read_kv(reader, writer)
         finally:
@@ -120,9 +116,7 @@ class KvReceiver:
             else:
                 writer.close()
 
-    async def _read_kv(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bytes:
+    async def _read_kv(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         while True:
             if self._faults.on("vanish"):
                 # From the prefill's side: no answer, and no end of the connection.

@@ -116,7 +116,7 @@ class _Server:
         if self._faults.on("ignore_sigterm"):
             logger.warning("signal %s ignored", number)
             return
-        logger.warning("SIGTERM received. signum=%s. Draining requests and shutting down...", number)
+        logger.warning("SIGTERM received. signum=%s. Draining requests...", number)
         old = float(self._faults.get("old_process_answers", 0))
         self._http.old_answers_until = time.monotonic() + old
         self._engine.shutting_down = True

@@ -103,19 +103,19 @@ class Metrics:
             labels.update(self._extra)
         return tuple(sorted(labels.items()))
 
-    def inc(self, name: str, by: float = 1.0, **labels: str) -> None:
+    def inc(self, name: str, by: float = 1.0, /, **labels: str) -> None:
         """Add to a counter; its first increment makes it appear."""
         if name in self._families:
             key = self._labels(name, labels)
             values = self._values[name]
             values[key] = float(values.get(key, 0.0)) + by  # type: ignore[arg-type]
 
-    def set(self, name: str, value: float, **labels: str) -> None:
+    def set(self, name: str, value: float, /, **labels: str) -> None:
         """Set a gauge."""
         if name in self._families:
             self._values[name][self._labels(name, labels)] = value
 
-    def observe(self, name: str, value: float, **labels: str) -> None:
+    def observe(self, name: str, value: float, /, **labels: str) -> None:
         """Add an observation to a histogram."""
         family = self._families.get(name)
         if family is None:

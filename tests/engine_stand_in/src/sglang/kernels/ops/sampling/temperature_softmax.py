@@ -1,0 +1,5 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nothing runs from here: the engine's constant, at the engine's path."""
+
+_TARGET_CTAS = 512
