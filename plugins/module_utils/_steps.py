@@ -213,6 +213,25 @@ class _Step:
         self.members = _walk.members_of_step(step, plan, host_name)
 
     def run(self) -> dict[str, Any]:
+        """Run the slice; both before and after it the gated members must be what was gated."""
+        replaced = self.replaced()
+        if replaced:
+            return replaced
+        result = self.do()
+        return (result["outcome"] == OK and self.replaced()) or result
+
+    def replaced(self) -> dict[str, Any] | None:
+        """Return the failure for a member here that is no more what passed its gate, or None."""
+        for member in _walk.rechecked_members(self.step, self.plan, self.host_name):
+            gated = _walk.gated_incarnation(member, self.evidence)
+            unit = self.host.unit(member["unit"])
+            if unit["active_state"] != "active" or unit["invocation_id"] != gated:
+                return self.failure(
+                    member, "it passed its gate as incarnation {0} and is not that any more".format(gated or "unknown")
+                )
+        return None
+
+    def do(self) -> dict[str, Any]:
         if self.step == "restart_router":
             stopped = self.stop()
             return stopped if stopped["outcome"] != OK else self.start()
@@ -276,7 +295,12 @@ class _Step:
         notes = []
         if self.restarts_engines():
             for member in self.members:
-                if member["role"] == ROUTER and self.host.unit(member["unit"])["active_state"] == "active":
+                # A router that is not restarted afterwards would stay without workers.
+                if (
+                    member["role"] == ROUTER
+                    and member["action"] == "restart"
+                    and self.host.unit(member["unit"])["active_state"] == "active"
+                ):
                     closed, trouble = self.host.close_router(member)
                     notes.append(
                         "{0}: {1}".format(member["unit"], trouble or "takes no new work ({0} workers)".format(closed))

@@ -83,6 +83,25 @@ def members_of_step(step: str, plan: dict[str, Any], host: str) -> list[dict[str
     return here
 
 
+def rechecked_members(step: str, plan: dict[str, Any], host: str) -> list[dict[str, Any]]:
+    """Return the members on a host that must still be the incarnations that passed their gate.
+
+    A gate is a moment. The prefills are looked at once more just before decodes start, and
+    everything before the proof is accepted: what died or was replaced since was never proven.
+    """
+    roles = {"stop_decode_ranks": (PREFILL,), SETTLE: _topology.STAGES}.get(step, ())
+    return [m for m in plan["members"] if m["host"] == host and m["role"] in roles and m["action"] != "none"]
+
+
+def gated_incarnation(member: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> str:
+    """Return the incarnation in which a member passed its gate in this run, or ""."""
+    for step, stage in _STAGE_OF.items():
+        if stage == member["role"] and step.startswith(("start_", "restart_")):
+            given = evidence.get(step, {}).get(member["host"], {})
+            return str(given.get("members", {}).get(member["unit"], {}).get("incarnation", ""))
+    return ""
+
+
 def hosts_of_step(step: str, plan: dict[str, Any]) -> list[str]:
     """Return the hosts that take part in a step: those of its members, and the lock's.
 
@@ -91,8 +110,9 @@ def hosts_of_step(step: str, plan: dict[str, Any]) -> list[str]:
     """
     hosts = [plan["lock_host"]]
     for member in plan["members"]:
-        if member["host"] not in hosts and members_of_step(step, plan, member["host"]):
-            hosts.append(member["host"])
+        host = member["host"]
+        if host not in hosts and (members_of_step(step, plan, host) or rechecked_members(step, plan, host)):
+            hosts.append(host)
     return hosts
 
 
@@ -185,7 +205,7 @@ def was_anything_stopped(plan: dict[str, Any], evidence: dict[str, dict[str, Any
     """Tell whether the run reached the first step that stops a unit."""
     first = STEPS.index("stop_prefill")
     return any(
-        evidence.get(step, {}).get(host) is not None
+        evidence.get(step, {}).get(host, {}).get("outcome") in (OK, FAILED, UNREACHABLE)
         for step in STEPS[first : STEPS.index(REQUESTS)]
         for host in hosts_of_step(step, plan)
     )
