@@ -19,6 +19,8 @@ import pytest
 import testinfra
 from testinfra.host import Host
 
+from cluster import Cluster
+
 ROOT = Path(__file__).resolve().parent.parent
 COLLECTION = "inferops.sglang_pd"
 
@@ -103,3 +105,19 @@ def hosts_command() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=180)
 
     return run
+
+
+@pytest.fixture
+def cluster(on: Callable[[str], Host], inventory: Path) -> Callable[[str], Cluster]:
+    """A cluster as it is deployed now: ``cluster("main")``."""
+    listed = json.loads(
+        subprocess.run(
+            ["ansible-inventory", "-i", str(inventory), "--list"], check=True, capture_output=True, text=True
+        ).stdout
+    )
+    names = {host for group in ("pd_prefill", "pd_decode", "pd_router") for host in listed[group]["hosts"]}
+
+    def get(name: str) -> Cluster:
+        return Cluster(name, {host: on(host) for host in names})
+
+    return get

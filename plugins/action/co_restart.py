@@ -65,7 +65,7 @@ class ActionModule(ActionBase):
         if verb != _walk.RUN:
             outcome = _steps.REFUSED if verb == _walk.REFUSE else _steps.SKIPPED
             return {"outcome": outcome, "message": why, "changed": False}
-        arguments = {"step": step, "plan": plan, "host": host, "evidence": evidence, "state": {}}
+        arguments: dict[str, Any] = {"step": step, "plan": plan, "host": host, "evidence": evidence, "state": {}}
         shown_at = time.monotonic()
         calls = 0
         while True:
@@ -160,6 +160,8 @@ def _would(step: str, plans: dict[str, Any], host: str) -> dict[str, Any]:
                 words.append("would {0} {1} ({2})".format(_DOES[step], member["unit"], member["reason"]))
     if not words:
         return {"skipped": True, "changed": False, "skip_reason": "nothing would be changed by this step here"}
+    for line in words:
+        display.display("  [{0}] {1}".format(host, line))
     return {"changed": True, "msg": "; ".join(words)}
 
 

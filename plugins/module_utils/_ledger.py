@@ -58,7 +58,17 @@ def empty(unit: str) -> dict[str, Any]:
 
 def announce(ledger: dict[str, Any], generation: int, run: dict[str, Any]) -> dict[str, Any]:
     """Return the ledger after a run announced itself: older runs are fenced off from now on."""
-    return dict(ledger, fence={"generation": generation, "run": run})
+    fence = {"generation": generation, "run": run, "closed": (ledger["fence"] or {}).get("closed", "")}
+    return dict(ledger, fence=fence)
+
+
+def close(ledger: dict[str, Any], incarnation: str) -> dict[str, Any]:
+    """Return the ledger of a router whose incarnation is about to give up its workers.
+
+    The mark stays until that incarnation is gone, so that a router which a dead run left
+    without workers is found although it runs.
+    """
+    return dict(ledger, fence=dict(ledger["fence"], closed=incarnation))
 
 
 def fenced_off_by(ledger: dict[str, Any], generation: int, run_id: str) -> dict[str, Any] | None:

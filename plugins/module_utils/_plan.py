@@ -305,6 +305,8 @@ def due(records: list[dict[str, Any]]) -> list[str]:
             )
         elif ledger["incarnation"] != unit["invocation_id"]:
             reasons.append("{0} was restarted outside of a co-restart".format(name))
+        elif ledger["fence"] and ledger["fence"].get("closed") == unit["invocation_id"]:
+            reasons.append("{0} gave up its workers for a run that never came to it".format(name))
         if ledger["outcome"] == _ledger.FAILED:
             ends.add("generation {0} failed: {1}".format(ledger["generation"], ledger["reason"]))
         elif ledger["generation"] and not ledger["outcome"]:
@@ -378,13 +380,16 @@ def _is_in_good_order(record: dict[str, Any], generation: int) -> bool:
 
 
 def _was_replaced(record: dict[str, Any], generation: int) -> bool:
-    """Tell whether a member that the run had started is not what runs now."""
-    ledger = record["ledger"]
-    return bool(
-        ledger["generation"] == generation
-        and ledger["phase"] in (_ledger.STARTED, _ledger.HEALTHY)
-        and not _is_in_good_order(record, generation)
-    )
+    """Tell whether a member that the run had started is not what runs now.
+
+    One that is still on its way up was not replaced; it is only not good yet.
+    """
+    ledger, unit = record["ledger"], record["unit"]
+    if ledger["generation"] != generation or ledger["phase"] not in (_ledger.STARTED, _ledger.HEALTHY):
+        return False
+    if unit["active_state"] == "activating" and unit["invocation_id"] == ledger["incarnation"]:
+        return False
+    return not _is_in_good_order(record, generation)
 
 
 def _action(record: dict[str, Any], stages: tuple[str, ...], keep: set[tuple[str, str]]) -> tuple[str, str]:

@@ -295,12 +295,11 @@ class _Step:
         notes = []
         if self.restarts_engines():
             for member in self.members:
+                unit = self.host.unit(member["unit"])
                 # A router that is not restarted afterwards would stay without workers.
-                if (
-                    member["role"] == ROUTER
-                    and member["action"] == "restart"
-                    and self.host.unit(member["unit"])["active_state"] == "active"
-                ):
+                if member["role"] == ROUTER and member["action"] == "restart" and unit["active_state"] == "active":
+                    ledger = self.host.ledger(member["unit"])
+                    self.host.write_ledger(_ledger.close(ledger, unit["invocation_id"]))
                     closed, trouble = self.host.close_router(member)
                     notes.append(
                         "{0}: {1}".format(member["unit"], trouble or "takes no new work ({0} workers)".format(closed))
