@@ -14,20 +14,19 @@ _FALSE = ("false", "0", "no", "n")
 
 
 def check_booleans() -> None:
-    """Refuse a boolean variable of the engine with any other word.
+    """Warn of a boolean variable of the engine with any other word: its default is used.
 
-    STAND_IN_BAD_BOOLEAN_ENV=warn makes it a warning and the default value
-    instead of a refusal.
+    That is what the real releases do; a setting spelled "on" is silently without effect.
+    STAND_IN_BAD_BOOLEAN_ENV=refuse makes it an error.
     """
     for name in release.read_text(f"boolean-env-{release.FACES}.txt").split():
         value = os.environ.get(name)
         if value is None or value.lower() in _TRUE + _FALSE:
             continue
         message = f'"{value}" is not a valid boolean value'
-        if os.environ.get("STAND_IN_BAD_BOOLEAN_ENV") == "warn":
-            warnings.warn(f"Invalid value for {name}: {message}, using default", stacklevel=1)
-        else:
+        if os.environ.get("STAND_IN_BAD_BOOLEAN_ENV") == "refuse":
             raise ValueError(message)
+        warnings.warn(f"Invalid value for {name}: {message}, using default", stacklevel=1)
 
 
 def number(name: str, default: float) -> float:
