@@ -91,9 +91,12 @@ class Member:
 
     def faults(self, **faults: Any) -> None:
         """Set the faults of a stand-in engine; none clears them."""
-        content = json.dumps(faults)
-        self.on.check_output("mkdir -p /etc/engine_stand_in && printf %%s %s > /etc/engine_stand_in/%s.json", content, self.port)
-        self.on.check_output("rm -f /etc/engine_stand_in/engine_stand_in-%s.starts /dev/shm/engine_stand_in-%s.starts", self.port, self.port)
+        file = f"/etc/engine_stand_in/{self.port}.json"
+        counters = f"/etc/engine_stand_in/engine_stand_in-{self.port}.starts /dev/shm/engine_stand_in-{self.port}.starts"
+        self.on.check_output(
+            f"mkdir -p /etc/engine_stand_in && rm -f {counters} && printf %%s %s > {file}.new && mv {file}.new {file}",
+            json.dumps(faults),
+        )
 
     def systemctl(self, verb: str) -> None:
         """Act on the unit by hand, as an operator would."""
