@@ -81,7 +81,9 @@ class Member:
 
     def get(self, path: str, *curl: str) -> str:
         """Body of a GET to the member, from its own host."""
-        return self.on.check_output(f"curl --silent --max-time 20 {' '.join(curl)} http://{self.address}:{self.port}{path}")
+        return self.on.check_output(
+            f"curl --silent --max-time 20 {' '.join(curl)} http://{self.address}:{self.port}{path}"
+        )
 
     @property
     def address(self) -> str:
@@ -92,7 +94,9 @@ class Member:
     def faults(self, **faults: Any) -> None:
         """Set the faults of a stand-in engine; none clears them."""
         file = f"/etc/engine_stand_in/{self.port}.json"
-        counters = f"/etc/engine_stand_in/engine_stand_in-{self.port}.starts /dev/shm/engine_stand_in-{self.port}.starts"
+        counters = (
+            f"/etc/engine_stand_in/engine_stand_in-{self.port}.starts /dev/shm/engine_stand_in-{self.port}.starts"
+        )
         self.on.check_output(
             f"mkdir -p /etc/engine_stand_in && rm -f {counters} && printf %%s %s > {file}.new && mv {file}.new {file}",
             json.dumps(faults),
@@ -156,7 +160,12 @@ class Cluster:
         router = router or self.one("router")
         model = self.one("prefill").description["settings"]["served_model_name"]
         body = json.dumps(
-            {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens, "temperature": 0.6}
+            {
+                "model": model,
+                "messages": [{"role": "user", "content": prompt}],
+                "max_tokens": max_tokens,
+                "temperature": 0.6,
+            }
         )
         authorization = f"-H 'Authorization: Bearer {key}'" if key else ""
         done = router.on.run(

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 import testinfra
-from testinfra.host import Host
-
 from cluster import Cluster
+from testinfra.host import Host
 
 ROOT = Path(__file__).resolve().parent.parent
 COLLECTION = "inferops.sglang_pd"

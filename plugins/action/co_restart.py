@@ -20,6 +20,11 @@ SLICES_SECONDS = (3.0, 5.0, 10.0)
 #: Seconds between two lines of progress for the same host.
 PROGRESS_SECONDS = 9.0
 
+NO_PLAN = (
+    "There is no plan, so nothing was done: walk the whole playbook inferops.sglang_pd.co_restart, not a part of it "
+    "by --start-at-task or --tags [rule: the order is kept whatever the way in]"
+)
+
 _DOES = {
     "stop_prefill": "stop",
     "stop_prefill_ranks": "stop",
@@ -44,7 +49,9 @@ class ActionModule(ActionBase):
                 "evidence": {"type": "str", "default": "pd_step_"},
             }
         )
-        step, plans = given["step"], given["plan"].get("plans", {})
+        if "plans" not in given["plan"]:
+            return dict(result, failed=True, msg=NO_PLAN)
+        step, plans = given["step"], given["plan"]["plans"]
         if step == VERDICT:
             return dict(result, **self._verdict(given, task_vars["hostvars"]))
         host = task_vars["inventory_hostname"]

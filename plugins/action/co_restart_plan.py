@@ -12,7 +12,6 @@ import platform
 import secrets
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _plan, _topology
@@ -55,7 +54,7 @@ class ActionModule(ActionBase):
                     "default": list(_topology.STAGES),
                 },
                 "override": text,
-                "when": {
+                "restart_when": {
                     "type": "str",
                     "choices": [_plan.ALWAYS, _plan.WHEN_DUE, _plan.FIRST_START],
                     "default": _plan.ALWAYS,
@@ -85,20 +84,22 @@ class ActionModule(ActionBase):
             for cluster, roles in wanted.items()
             if any(host in task_vars["ansible_play_hosts_all"] for hosts in roles.values() for host in hosts)
         )
-        self._refuse_selection(chosen, wanted, homeless)
+        refused = _wrong_selection(chosen, wanted, homeless)
+        if refused:
+            return dict(result, failed=True, msg=refused)
 
         asked = {
             "run": new_run(given["run_id"], given["purpose"]),
             "stages": given["stages"],
             "override": given["override"],
-            "when": given["when"],
+            "when": given["restart_when"],
             "take_over": given["take_over"],
             "resume_limit_seconds": given["resume_limit_seconds"],
             "gone_owners": _gone_owners(seen),
             "options": {name: given[name] for name in STEP_OPTIONS},
         }
         found = {name: _plan.make_plan(name, wanted[name], seen, asked) for name in chosen}
-        if self._task.check_mode and given["when"] == _plan.FIRST_START:
+        if self._task.check_mode and given["restart_when"] == _plan.FIRST_START:
             found = {name: _not_deployed_yet(plan) for name, plan in found.items()}
         lines = [line for plan in found.values() for line in _plan.describe(plan)]
         if all(plan["decision"] == "refused" for plan in found.values()):
@@ -114,21 +115,24 @@ class ActionModule(ActionBase):
         result["nothing"] = {name: plan["why"] for name, plan in found.items() if plan["decision"] == "nothing"}
         return dict(result, lines=lines)
 
-    def _refuse_selection(self, chosen: list[str], wanted: dict[str, Any], homeless: list[str]) -> None:
-        if homeless:
-            raise AnsibleActionFail(
-                "Nothing was stopped. Hosts {0} are in the groups of PD members but name no cluster: set the variable "
-                "pd_cluster for them [rule: every member belongs to a cluster]".format(", ".join(homeless))
+
+def _wrong_selection(chosen: list[str], wanted: dict[str, Any], homeless: list[str]) -> str:
+    """Return why these clusters cannot be planned for, or ""."""
+    if homeless:
+        return (
+            "Nothing was stopped. Hosts {0} are in the groups of PD members but name no cluster: set the variable "
+            "pd_cluster for them [rule: every member belongs to a cluster]".format(", ".join(homeless))
+        )
+    unknown = [name for name in chosen if name not in wanted]
+    if unknown or not chosen:
+        return (
+            "Nothing was stopped. {0}; the inventory has {1} (groups pd_prefill, pd_decode, pd_router; variable "
+            "pd_cluster)".format(
+                "Unknown cluster " + ", ".join(unknown) if unknown else "No cluster is selected",
+                ", ".join(sorted(wanted)) or "none",
             )
-        unknown = [name for name in chosen if name not in wanted]
-        if unknown or not chosen:
-            raise AnsibleActionFail(
-                "Nothing was stopped. {0}; the inventory has {1} (groups pd_prefill, pd_decode, pd_router; variable "
-                "pd_cluster)".format(
-                    "Unknown cluster " + ", ".join(unknown) if unknown else "No cluster is selected",
-                    ", ".join(sorted(wanted)) or "none",
-                )
-            )
+        )
+    return ""
 
 
 def inventory_clusters(groups: Any, hostvars: Any) -> tuple[dict[str, dict[str, list[str]]], list[str]]:

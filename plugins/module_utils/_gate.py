@@ -83,16 +83,12 @@ def observe(
             "the unit failed (result {result}, exit status {exit_status})".format(**unit),
         )
     if unit["active_state"] == "inactive" and is_new:
-        return _end(
-            state, FAILED, "the process ended (exit status {exit_status})".format(**unit)
-        )
+        return _end(state, FAILED, "the process ended (exit status {exit_status})".format(**unit))
     if state["restarts"] >= RESTARTS_THAT_MAKE_A_CRASH_LOOP:
         return _end(
             state,
             FAILED,
-            "the unit was started {0} times while it was watched: crash loop".format(
-                state["restarts"] + 1
-            ),
+            "the unit was started {0} times while it was watched: crash loop".format(state["restarts"] + 1),
         )
 
     bad = _what_is_bad(unit, is_new, observation)

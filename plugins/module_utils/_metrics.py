@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Callable, Iterable
+from collections.abc import Iterable
+from typing import Any, Callable
 
 #: Queues of a PD engine, by their name in a sample: name in ``/v1/loads``, gauge.
 QUEUES = {

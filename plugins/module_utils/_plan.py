@@ -14,7 +14,6 @@ from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _lock, _topology, _walk
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import (
-    DECODE,
     PREFILL,
     ROUTER,
     STAGES,
@@ -314,7 +313,7 @@ def due(records: list[dict[str, Any]]) -> list[str]:
     reasons += sorted(ends)
     # A router that was restarted alone is a generation ahead, and may be.
     engines = {r["ledger"]["generation"] for r in records if r["member"]["role"] != ROUTER}
-    if len(engines) > 1 or max(generations) > min(generations) and max(generations) in engines:
+    if len(engines) > 1 or (max(generations) > min(generations) and max(generations) in engines):
         reasons.append("members are of different generations ({0})".format(", ".join(map(str, sorted(generations)))))
     return reasons
 
@@ -409,9 +408,11 @@ def describe(plan: dict[str, Any]) -> list[str]:
     name = plan["cluster"]
     lines = ["cluster {0}: warning: {1}".format(name, text) for text in plan["warnings"]]
     if plan["decision"] == "refused":
-        return lines + ["cluster {0}: refused, nothing was stopped".format(name)] + [
-            "  - " + _topology.describe_problem(item) for item in plan["problems"]
-        ]
+        return (
+            lines
+            + ["cluster {0}: refused, nothing was stopped".format(name)]
+            + ["  - " + _topology.describe_problem(item) for item in plan["problems"]]
+        )
     if plan["decision"] == "nothing":
         return lines + ["cluster {0}: nothing to do, {1}".format(name, plan["why"])]
     options = plan["options"]
@@ -424,9 +425,7 @@ def describe(plan: dict[str, Any]) -> list[str]:
         lines.append("  takes the lock over: {0}".format(plan["take_over"]))
     if any(m["action"] == "restart" for m in plan["members"] if m["role"] != ROUTER):
         lines.append(
-            "  drain    no new work at the routers; running requests have {0} s".format(
-                options["drain_limit_seconds"]
-            )
+            "  drain    no new work at the routers; running requests have {0} s".format(options["drain_limit_seconds"])
         )
     for stage in STAGES:
         of_stage = [m for m in plan["members"] if m["role"] == stage]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import Iterable
+from collections.abc import Iterable
 
 HIDDEN = "********"
 _OPTION = re.compile(r"(--(?:[\w-]*-)?(?:key|token|password|secret)(?:=|\s+))(\S+)", re.IGNORECASE)

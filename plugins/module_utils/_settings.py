@@ -78,9 +78,7 @@ TABLE: dict[str, Flag | Variable] = {
     "chunked_prefill_size": _flag("--chunked-prefill-size"),
     # Up to 0.5.18 one flag for all graphs; from 0.5.20 the old spelling is ambiguous
     # and exits 2. A prefill captures no decode graphs.
-    "cuda_graph_max_bs": Flag(
-        ("0", "--cuda-graph-max-bs"), ("0.5.20", "--cuda-graph-max-bs-decode"), roles=(DECODE,)
-    ),
+    "cuda_graph_max_bs": Flag(("0", "--cuda-graph-max-bs"), ("0.5.20", "--cuda-graph-max-bs-decode"), roles=(DECODE,)),
     "disable_overlap_schedule": _switch("--disable-overlap-schedule"),
     "attention_backend": _flag("--attention-backend"),
     "transfer_backend": _flag("--disaggregation-transfer-backend"),
@@ -154,6 +152,18 @@ def render(settings: dict[str, Any], role: str, version: str) -> tuple[list[str]
         else:
             arguments += [how.spelling(version), argument_value(value)]
     return arguments, environment
+
+
+def normal(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings spelled alike whatever type they came in.
+
+    Older ansible-core templates numbers to text; what is written to the hosts, and
+    compared between roles, must not depend on the controller's version.
+    """
+    return {
+        name: value if isinstance(value, bool) else argument_value(value) if is_set(value) else ""
+        for name, value in settings.items()
+    }
 
 
 def argument_value(value: Any) -> str:

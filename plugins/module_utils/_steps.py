@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
-    _answers,
     _gate,
     _ledger,
     _lock,
@@ -181,9 +180,7 @@ def _lost_to_another_run(step: str, plan: dict[str, Any], host_name: str, host: 
         if held is None:
             return None, "the lock of cluster {0} is gone from {1}".format(plan["cluster"], host_name)
         if held["run"]["id"] != run_id:
-            return None, "the lock of cluster {0} was taken over by {1}".format(
-                plan["cluster"], _lock.describe(held)
-            )
+            return None, "the lock of cluster {0} was taken over by {1}".format(plan["cluster"], _lock.describe(held))
         return _lock.renew(held, limit_of_step(step, plan) + LEASE_MARGIN_SECONDS, host.now()), ""
 
     return str(host.change_lock(plan["cluster"], renew))
@@ -452,9 +449,7 @@ class _Step:
                     members={unit: _shown(watch) for unit, watch in watches.items()},
                 )
             if self.slice_is_over():
-                return self.result(
-                    WAITING, "waiting for " + ", ".join(waiting), state=self.state, changed=True
-                )
+                return self.result(WAITING, "waiting for " + ", ".join(waiting), state=self.state, changed=True)
             self.host.wait(POLL_SECONDS)
 
     def begin_member(self, member: dict[str, Any]) -> str:
@@ -509,9 +504,7 @@ class _Step:
                 return "it runs configuration {0}, but {1} is deployed".format(
                     configuration or "unknown", member["configuration"]
                 )
-            self.write_phase(
-                member, _ledger.HEALTHY, configuration=configuration, healthy_at=self.host.now()
-            )
+            self.write_phase(member, _ledger.HEALTHY, configuration=configuration, healthy_at=self.host.now())
         return ""
 
     def phase(self, member: dict[str, Any]) -> str:
@@ -601,5 +594,3 @@ def _shown(watch: dict[str, Any]) -> dict[str, Any]:
         "healthy_since": watch["healthy_since"],
         "good_answers": watch["good_answers"],
     }
-
-

@@ -17,7 +17,8 @@ what it binds), ``port``, ``bootstrap_port`` (prefill, else None), ``url``, ``gp
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _settings
 
@@ -179,7 +180,7 @@ def resolve_engines(
                 "bootstrap_port": int(one["bootstrap_port"]) if role == PREFILL else None,
                 "url": "http://{0}:{1}".format(address, one["port"]),
                 "gpus": [int(gpu) for gpu in one["gpus"]],
-                "settings": one_settings,
+                "settings": _settings.normal(one_settings),
                 "extra_args": extra_args,
                 "extra_env": dict(one["extra_env"]),
             }
@@ -244,9 +245,7 @@ def unknown_variables(given: Iterable[str], known: Iterable[str], host: str) -> 
             continue
         setting = re.sub(r"^pd_(prefill|decode)_", "", name)
         if setting in _settings.TABLE:
-            hint = "; a setting of one role goes into {0}_settings.{1}".format(
-                name[: -len(setting) - 1], setting
-            )
+            hint = "; a setting of one role goes into {0}_settings.{1}".format(name[: -len(setting) - 1], setting)
         else:
             hint = _settings.suggestion(name, known_names)
         found.append(problem("known variables", "variable {0} is unknown{1}".format(name, hint), host, name))
@@ -445,7 +444,7 @@ def resolve_routers(
                 "url": "http://{0}:{1}".format(address, one["port"]),
                 "gpus": [],
                 "package": one["package"],
-                "settings": settings,
+                "settings": _settings.normal(settings),
                 "extra_args": extra_args,
                 "extra_env": dict(one["extra_env"]),
             }

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _settings
 
+
 def engine_unit(engine: dict[str, Any], install: dict[str, Any]) -> dict[str, Any]:
     """Return what an engine's unit runs.
 

@@ -155,9 +155,7 @@ def _breaks_rule_one(step: str, plan: dict[str, Any]) -> str:
     prefills = [m for m in plan["members"] if m["role"] == PREFILL]
     decodes = [m for m in plan["members"] if m["role"] == DECODE and m["action"] in ("restart", "start")]
     if decodes and (not prefills or any(m["action"] == "none" for m in prefills)):
-        return ALONE.format(
-            stage=DECODE, units=", ".join(m["unit"] for m in decodes), cluster=plan["cluster"]
-        )
+        return ALONE.format(stage=DECODE, units=", ".join(m["unit"] for m in decodes), cluster=plan["cluster"])
     return ""
 
 
@@ -180,9 +178,7 @@ def _not_shown(step: str, plan: dict[str, Any], host: str, given: dict[str, Any]
     for member in members_of_step(step, plan, host):
         shown = given.get("members", {}).get(member["unit"], {})
         if shown.get("outcome") != "passed" or not shown.get("incarnation"):
-            return "step {0} on {1} does not show {2} healthy in its new incarnation".format(
-                step, host, member["unit"]
-            )
+            return "step {0} on {1} does not show {2} healthy in its new incarnation".format(step, host, member["unit"])
     return ""
 
 

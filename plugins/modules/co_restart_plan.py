@@ -51,7 +51,7 @@ options:
     description: Reason for restarting engines alone. Recorded in the ledgers of the hosts.
     type: str
     default: ""
-  when:
+  restart_when:
     description:
       - V(always) restarts. V(when_due) restarts only a cluster in which what runs is not what should run.
         V(first_start) only starts a cluster of which nothing runs.

@@ -85,9 +85,7 @@ def main() -> None:
                     "member": member,
                     "unit": unit,
                     "ledger": files.ledger(member["unit"]),
-                    "running_configuration": files.running_configuration(
-                        member["unit"], unit["invocation_id"]
-                    ),
+                    "running_configuration": files.running_configuration(member["unit"], unit["invocation_id"]),
                     "listeners": processes.listeners(list(_topology.ports_of(member).values())),
                 }
             )

@@ -118,11 +118,13 @@ def test_check_and_diff_mode_change_nothing(box, dsv4, run_playbook):
     before = box.check_output(files), dsv4.incarnations()
     done = run_playbook("deploy", "--check", "--diff", extra_vars={"pd_engine_target_ctas": 256})
     assert done.rc == 0, done
-    assert "+Environment=\"TARGET_CTAS=256\"" in done.stdout or "+Environment=TARGET_CTAS=256" in done.stdout, done
+    assert '+Environment="TARGET_CTAS=256"' in done.stdout or "+Environment=TARGET_CTAS=256" in done.stdout, done
     done = run_playbook("co_restart", "--check")
     assert done.rc == 0, done
     plan = done.stdout
-    positions = [plan.index(f"{role:<8} restart  sglang-dsv4-{role}.service") for role in ("prefill", "decode", "router")]
+    positions = [
+        plan.index(f"{role:<8} restart  sglang-dsv4-{role}.service") for role in ("prefill", "decode", "router")
+    ]
     assert positions == sorted(positions), "the plan names units in their order"
     assert "would stop sglang-dsv4-prefill.service" in plan
     assert (box.check_output(files), dsv4.incarnations()) == before

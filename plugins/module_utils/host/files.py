@@ -94,9 +94,7 @@ def locks() -> dict[str, Any]:
     return {os.path.basename(path)[: -len(".json")]: read_json(path) for path in paths}
 
 
-def change_lock(
-    cluster: str, change: Callable[[dict[str, Any] | None], tuple[dict[str, Any] | None, str]]
-) -> str:
+def change_lock(cluster: str, change: Callable[[dict[str, Any] | None], tuple[dict[str, Any] | None, str]]) -> str:
     """Read, change and write a cluster's lock while no other process can.
 
     :param change: takes the lock (None for none) and gives the lock to write (None

@@ -31,9 +31,7 @@ class Client:
         # No proxy and no .netrc of the environment: members are asked directly.
         self._session.trust_env = False
 
-    def request(
-        self, method: str, url: str, timeout_seconds: float, api_key: str = "", content: Any = None
-    ) -> Answer:
+    def request(self, method: str, url: str, timeout_seconds: float, api_key: str = "", content: Any = None) -> Answer:
         """Return the answer to one request.
 
         :param content: sent as JSON where not None.
@@ -55,7 +53,9 @@ class Client:
                 for chunk in response.iter_content(65536):
                     body += chunk
                     if len(body) > BODY_LIMIT_BYTES:
-                        return Answer(None, b"", time.monotonic() - began, "body over {0} bytes".format(BODY_LIMIT_BYTES))
+                        return Answer(
+                            None, b"", time.monotonic() - began, "body over {0} bytes".format(BODY_LIMIT_BYTES)
+                        )
                     if time.monotonic() - began > timeout_seconds:
                         return Answer(None, b"", time.monotonic() - began, _late(timeout_seconds))
                 return Answer(response.status_code, body, time.monotonic() - began, "")

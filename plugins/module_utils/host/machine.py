@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Callable, Iterable
+from collections.abc import Iterable
+from typing import Any, Callable
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _answers,
@@ -92,10 +93,8 @@ class Machine:
     def _listens(self, member: dict[str, Any], port: int) -> dict[str, Any]:
         found = self.listeners([port])
         foreign = [item for item in found if item["unit"] != member["unit"]]
-        if foreign:
-            detail = "held by pid {pid} ({command}), not by this unit".format(**foreign[0])
-        else:
-            detail = "not open yet"
+        held = "held by pid {pid} ({command}), not by this unit"
+        detail = held.format(**foreign[0]) if foreign else "not open yet"
         return {"name": "port {0}".format(port), "good": bool(found) and not foreign, "detail": detail}
 
     def _answers(self, member: dict[str, Any], path: str, seconds: float) -> dict[str, Any]:
@@ -198,7 +197,7 @@ def _probe(name: str, answer: Answer) -> dict[str, Any]:
 def local_address(member: dict[str, Any]) -> str:
     """Return the address at which this host reaches a member of its own."""
     listen = member["listen"]
-    if listen in ("", "0.0.0.0"):
+    if listen in ("", "0.0.0.0"):  # noqa: S104 - compared, not bound
         return "127.0.0.1"
     if listen == "::":
         return "[::1]"

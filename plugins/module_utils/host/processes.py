@@ -28,9 +28,7 @@ def listeners(ports: list[int]) -> list[dict[str, Any]]:
         for inode in _socket_inodes(pid):
             if inode in inodes:
                 seen.add(inode)
-                found.append(
-                    {"port": inodes[inode], "pid": pid, "command": _command(pid), "unit": _unit(pid)}
-                )
+                found.append({"port": inodes[inode], "pid": pid, "command": _command(pid), "unit": _unit(pid)})
     hidden = {port for inode, port in inodes.items() if inode not in seen}
     found += [{"port": port, "pid": 0, "command": "unknown", "unit": ""} for port in sorted(hidden)]
     unique = {(item["port"], item["pid"]): item for item in found}

@@ -19,6 +19,7 @@ PROPERTIES = {
     "InvocationID": "invocation_id",
     "NRestarts": "restarts",
     "Restart": "restart_policy",
+    "NeedDaemonReload": "needs_daemon_reload",
     "UnitFileState": "unit_file_state",
     "ExecMainStartTimestampMonotonic": "started_monotonic",
 }
@@ -75,6 +76,9 @@ class Systemd:
 
         :return: what systemd refused with, or "".
         """
+        if self.unit(name)["needs_daemon_reload"] == "yes":
+            # A deployment that died between writing the unit and telling systemd.
+            self._run(["systemctl", "daemon-reload"])
         self._run(["systemctl", "reset-failed", name])
         status, _out, err = self._run(["systemctl", "start", "--no-block", name])
         return err.strip() if status else ""

@@ -141,9 +141,7 @@ class Engine(Process):
 
     def healthy(self) -> Engine:
         """Wait until healthy."""
-        wait_until(
-            lambda: self.status() == 200 or not self.running, f"{self.role} healthy or ended"
-        )
+        wait_until(lambda: self.status() == 200 or not self.running, f"{self.role} healthy or ended")
         assert self.running, self.output()
         return self
 
@@ -280,9 +278,7 @@ class Pair:
         """Leave as a client and wait until both sides let go."""
         for call in calls:
             call.leave()
-        wait_until(
-            lambda: not self.prefill.queues() and not self.decode.queues(), "queues empty again"
-        )
+        wait_until(lambda: not self.prefill.queues() and not self.decode.queues(), "queues empty again")
 
 
 class Stand:

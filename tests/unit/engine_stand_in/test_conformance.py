@@ -135,9 +135,7 @@ def starting(shared: Stand) -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize(("release", "role", "endpoint"), recordings("prefill_starting"))
-def test_while_starting_only_health_says_so(
-    starting: Engine, release: str, role: str, endpoint: str
-) -> None:
+def test_while_starting_only_health_says_so(starting: Engine, release: str, role: str, endpoint: str) -> None:
     path, status, _, body = recorded(release, role, endpoint)
     answer = starting.get(path)
     assert answer.status_code == status

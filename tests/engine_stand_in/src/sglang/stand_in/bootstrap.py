@@ -85,8 +85,7 @@ class BootstrapServer:
         rank = tuple(int(text or 0) for text in texts)
         if not self._ready:
             return web.Response(
-                text="Prefill server not fully registered yet"
-                f" ({self._registered} workers registered).",
+                text=f"Prefill server not fully registered yet ({self._registered} workers registered).",
                 status=503,
             )
         if rank == (-1, -1, -1, -1):
@@ -94,8 +93,7 @@ class BootstrapServer:
             return web.json_response({k: self._about.get(k) for k in _DESCRIBED if k not in absent})
         if rank not in self._ranks:
             named = " ".join(
-                f"{name}={value}"
-                for name, value in zip(("dp_rank", "cp_rank", "tp_rank", "pp_rank"), rank)
+                f"{name}={value}" for name, value in zip(("dp_rank", "cp_rank", "tp_rank", "pp_rank"), rank)
             )
             return web.Response(text=f"Bootstrap info not found for {named}", status=404)
         return web.json_response(self._ranks[rank])

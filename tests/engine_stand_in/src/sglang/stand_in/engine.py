@@ -89,9 +89,7 @@ def local_ip(host: str) -> str:
 class Engine:
     """State of one engine process."""
 
-    def __init__(
-        self, args: argparse.Namespace, faults: Faults, scheduler: SchedulerProcess
-    ) -> None:
+    def __init__(self, args: argparse.Namespace, faults: Faults, scheduler: SchedulerProcess) -> None:
         self.args = args
         self.faults = faults
         self.scheduler = scheduler
@@ -233,8 +231,7 @@ class Engine:
             )
         if self.role != "null" and not request.fake and request.bootstrap_room is None:
             raise RequestError(
-                "Invalid request: Disaggregated request received without "
-                f"bootstrap room id. req.rid={request.rid!r}"
+                f"Invalid request: Disaggregated request received without bootstrap room id. req.rid={request.rid!r}"
             )
 
     async def _prefill_forward(self, request: Request) -> None:

@@ -58,9 +58,7 @@ class Faces:
                 continue
             info[name] = value
         if getattr(engine.args, "load_balance_method", "auto") == "auto":
-            info["load_balance_method"] = (
-                "follow_bootstrap_room" if engine.role == "prefill" else "round_robin"
-            )
+            info["load_balance_method"] = "follow_bootstrap_room" if engine.role == "prefill" else "round_robin"
         info.update(
             random_seed=engine.random_seed,
             max_total_num_tokens=engine.max_total_tokens,

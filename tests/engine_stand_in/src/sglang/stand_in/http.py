@@ -142,14 +142,10 @@ class Http:
         began = time.perf_counter()
         rank = request.query.get("dp_rank")
         try:
-            body = self._faces.loads(
-                request.query.get("include"), None if rank is None else int(rank)
-            )
+            body = self._faces.loads(request.query.get("include"), None if rank is None else int(rank))
         except SectionError as error:
             return web.json_response({"detail": str(error)}, status=400)
-        self._engine.metrics.observe(
-            "sglang:get_loads_duration_seconds", time.perf_counter() - began
-        )
+        self._engine.metrics.observe("sglang:get_loads_duration_seconds", time.perf_counter() - began)
         return web.json_response(body)
 
     async def _abort(self, request: web.Request) -> web.Response:
@@ -181,9 +177,7 @@ class Http:
             return self._error(kind, str(error), 400)
         except RequestError as error:
             return self._error(kind, str(error), error.status)
-        answer = completions.Answer(
-            kind, wanted, body.get("model") or engine.args.served_model_name
-        )
+        answer = completions.Answer(kind, wanted, body.get("model") or engine.args.served_model_name)
         spoiled = self._spoiled()
         if spoiled is not None:
             return web.json_response(answer.whole(spoiled))
@@ -226,9 +220,7 @@ class Http:
         answer: completions.Answer,
         usage: bool,
     ) -> web.StreamResponse:
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream; charset=utf-8", "server": "uvicorn"}
-        )
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "server": "uvicorn"})
         await response.prepare(request)
         first = 0.0
         try:

@@ -81,9 +81,7 @@ class KvReceiver:
             prefill = await self._ask(address, -1)
             for key in ("page_size", "kv_cache_dtype"):
                 if prefill.get(key) != self._about[key]:
-                    raise MismatchError(
-                        f"{key} differs: prefill {prefill.get(key)}, decode {self._about[key]}"
-                    )
+                    raise MismatchError(f"{key} differs: prefill {prefill.get(key)}, decode {self._about[key]}")
             rank = await self._ask(address, 0)
             self._ranks[address] = (rank["rank_ip"], int(rank["rank_port"]))
         return self._ranks[address]
@@ -100,9 +98,7 @@ class KvReceiver:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     @contextlib.asynccontextmanager
-    async def receive(
-        self, address: str, room: int, transferring: Callable[[], None]
-    ) -> AsyncIterator[bytes]:
+    async def receive(self, address: str, room: int, transferring: Callable[[], None]) -> AsyncIterator[bytes]:
         """Yield the KV of a room as received from the prefill."""
         reader, writer = await self._connect(address)
         try:

@@ -128,9 +128,7 @@ class _Server:
         from sglang.stand_in.bootstrap import BootstrapServer
         from sglang.version import __version__
 
-        server = BootstrapServer(
-            self._args.host, self._args.disaggregation_bootstrap_port, __version__
-        )
+        server = BootstrapServer(self._args.host, self._args.disaggregation_bootstrap_port, __version__)
         await server.start()
         if server.site is not None and server.site._server is not None:
             self._sockets += getattr(server.site._server, "sockets", [])

@@ -69,9 +69,7 @@ async def follow(args: argparse.Namespace) -> int:
     """Be a rank > 0 until rank 0 says stop (0) or is gone (1)."""
     asyncio.get_running_loop().add_signal_handler(
         signal.SIGTERM,
-        lambda: logger.warning(
-            "SIGTERM received on node_rank %s; waiting for rank 0 to stop it.", args.node_rank
-        ),
+        lambda: logger.warning("SIGTERM received on node_rank %s; waiting for rank 0 to stop it.", args.node_rank),
     )
     await _dummy_server(args)
     host, port = _address(args)
