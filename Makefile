@@ -1,6 +1,6 @@
 # Each target is a script in tests/tools/, which can be run by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup lint unit molecule test demo clean distclean
+.PHONY: help setup lint unit molecule shipped test demo clean distclean
 T := tests/tools
 
 help: ## list the targets
@@ -18,7 +18,10 @@ unit: ## tests without hosts; ARGS="-k name"
 molecule: ## tests on hosts; SCENARIO=default for one, KEEP=1 keeps its hosts
 	@$(T)/molecule $(SCENARIO)
 
-test: ## everything: setup, lint, unit, molecule
+shipped: ## the demo with the collection as users install it, and the oldest ansible-core
+	@$(T)/shipped
+
+test: ## everything: setup, lint, unit, molecule, shipped
 	@$(T)/all
 
 demo: setup ## a cluster of stand-in engines to look at
