@@ -329,7 +329,9 @@ def _resumable(
     """
     latest = max(record["ledger"]["generation"] for record in records)
     of_latest = [record for record in records if record["ledger"]["generation"] == latest]
-    if latest == 0 or any(record["ledger"]["outcome"] for record in of_latest):
+    outcomes = {record["ledger"]["outcome"] for record in of_latest}
+    # A run that died while it wrote "ok" leaves it in some of the ledgers.
+    if latest == 0 or _ledger.FAILED in outcomes or outcomes == {_ledger.OK}:
         return "", set()
     if any(record["ledger"]["override"] for record in of_latest):
         return "", set()
