@@ -126,7 +126,7 @@ def decide(step: str, plan: dict[str, Any], evidence: dict[str, dict[str, Any]])
     """
     if step in _ALWAYS:
         lock = evidence.get(LOCK, {}).get(plan["lock_host"])
-        if lock is None or lock["outcome"] != OK:
+        if lock is None or lock["outcome"] != OK or _not_shown(LOCK, plan, plan["lock_host"], lock):
             return SKIP, "the cluster was never locked by this run"
         return RUN, ""
     refusal = _breaks_rule_one(step, plan)
@@ -200,8 +200,14 @@ def outcome(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> tuple[
 def was_anything_stopped(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> bool:
     """Tell whether the run reached the first step that stops a unit."""
     first = STEPS.index("stop_prefill")
+
+    def was_walked(given: dict[str, Any]) -> bool:
+        # Another play of the same ansible-playbook leaves its results registered.
+        mine = given.get("run", plan["run"]["id"]) == plan["run"]["id"]
+        return mine and given.get("outcome") in (OK, FAILED, UNREACHABLE)
+
     return any(
-        evidence.get(step, {}).get(host, {}).get("outcome") in (OK, FAILED, UNREACHABLE)
+        was_walked(evidence.get(step, {}).get(host, {}))
         for step in STEPS[first : STEPS.index(REQUESTS)]
         for host in hosts_of_step(step, plan)
     )
