@@ -58,37 +58,20 @@ class ActionModule(ActionBase):
         mine = {name: plan for name, plan in plans.items() if host in _walk.hosts_of_step(step, plan)}
         if self._task.check_mode:
             return dict(result, **_would(step, mine, host))
-        clusters = {}
-        for name, plan in mine.items():
-            evidence = evidence_of(plan, task_vars["hostvars"], given["evidence"])
-            clusters[name] = self._walk_step(step, plan, host, evidence, task_vars)
-        return dict(result, **_summary(clusters))
-
-    def _walk_step(
-        self, step: str, plan: dict[str, Any], host: str, evidence: dict[str, Any], task_vars: Any
-    ) -> dict[str, Any]:
-        """Run a step for one cluster on this host until it is over."""
-        verb, why = _walk.decide(step, plan, evidence)
-        if verb != _walk.RUN:
-            outcome = _steps.REFUSED if verb == _walk.REFUSE else _steps.SKIPPED
-            return {"outcome": outcome, "message": why, "changed": False}
-        arguments: dict[str, Any] = {"step": step, "plan": plan, "host": host, "evidence": evidence, "state": {}}
-        shown_at = time.monotonic()
-        calls = 0
-        while True:
-            arguments["slice_seconds"] = SLICES_SECONDS[min(calls, len(SLICES_SECONDS) - 1)]
-            given = self._execute_module(
-                "inferops.sglang_pd.co_restart_step", module_args=arguments, task_vars=task_vars
-            )
-            calls += 1
-            if "outcome" not in given:
-                return {"outcome": _steps.FAILED, "message": given.get("msg", str(given)), "changed": False}
-            if given["outcome"] != _steps.WAITING:
-                return {key: value for key, value in given.items() if key not in ("state", "invocation")}
-            arguments["state"] = given["state"]
-            if time.monotonic() - shown_at >= PROGRESS_SECONDS or calls == 1:
-                shown_at = time.monotonic()
-                display.display("  {0} [{1}] {2}".format(plan["cluster"], host, given["message"]))
+        walks = [
+            _ClusterStep(step, plan, host, evidence_of(plan, task_vars["hostvars"], given["evidence"]))
+            for plan in mine.values()
+        ]
+        # Clusters on one host take turns, so that none waits for another's whole stage.
+        while any(walk.result is None for walk in walks):
+            for walk in walks:
+                if walk.result is None:
+                    walk.take(
+                        self._execute_module(
+                            "inferops.sglang_pd.co_restart_step", module_args=walk.arguments(), task_vars=task_vars
+                        )
+                    )
+        return dict(result, **_summary({walk.plan["cluster"]: walk.result for walk in walks if walk.result}))
 
     def _verdict(self, given: dict[str, Any], hostvars: Any) -> dict[str, Any]:
         """Return the end of the run: what became of each cluster, failed when one failed."""
@@ -114,6 +97,41 @@ class ActionModule(ActionBase):
             return {"failed": True, "msg": "\n".join(lines), "changed": False}
         display.display("\n".join(lines))
         return {"lines": lines, "changed": False}
+
+
+class _ClusterStep:
+    """One step of one cluster on one host, run in slices until it has a result."""
+
+    def __init__(self, step: str, plan: dict[str, Any], host: str, evidence: dict[str, Any]):
+        self.plan = plan
+        self.result: dict[str, Any] | None = None
+        self._arguments: dict[str, Any] = {"step": step, "plan": plan, "host": host, "evidence": evidence, "state": {}}
+        self._calls = 0
+        self._shown_at = time.monotonic()
+        verb, why = _walk.decide(step, plan, evidence)
+        if verb != _walk.RUN:
+            outcome = _steps.REFUSED if verb == _walk.REFUSE else _steps.SKIPPED
+            self.result = {"outcome": outcome, "message": why, "changed": False}
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the next slice."""
+        seconds = SLICES_SECONDS[min(self._calls, len(SLICES_SECONDS) - 1)]
+        return dict(self._arguments, slice_seconds=seconds)
+
+    def take(self, given: dict[str, Any]) -> None:
+        """Take what a slice gave; show progress where it goes on."""
+        self._calls += 1
+        if "outcome" not in given:
+            self.result = {"outcome": _steps.FAILED, "message": given.get("msg", str(given)), "changed": False}
+        elif given["outcome"] != _steps.WAITING:
+            self.result = {key: value for key, value in given.items() if key not in ("state", "invocation")}
+        else:
+            self._arguments["state"] = given["state"]
+            if self._calls == 1 or time.monotonic() - self._shown_at >= PROGRESS_SECONDS:
+                self._shown_at = time.monotonic()
+                display.display(
+                    "  {0} [{1}] {2}".format(self.plan["cluster"], self._arguments["host"], given["message"])
+                )
 
 
 def evidence_of(plan: dict[str, Any], hostvars: Any, prefix: str) -> dict[str, dict[str, Any]]:

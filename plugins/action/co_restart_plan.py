@@ -175,10 +175,20 @@ def new_run(run_id: str, purpose: str) -> dict[str, Any]:
         "id": run_id or "{0}-{1}".format(stamp, secrets.token_hex(3)),
         "owner": "{0}@{1} pid {2}".format(getpass.getuser(), platform.node(), pid),
         "purpose": purpose,
-        "controller": platform.node(),
+        "controller": controller(),
         "pid": pid,
         "pid_started": _process_start(pid),
     }
+
+
+def controller() -> str:
+    """Return what tells this controller from others: a pid means something only within it.
+
+    Host names alone do not do: containers may share one and have pids of their own.
+    """
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
+        boot_id = source.read().strip()
+    return "{0} {1} {2}".format(platform.node(), boot_id, os.readlink("/proc/self/ns/pid"))
 
 
 def _process_start(pid: int) -> str:
@@ -196,7 +206,7 @@ def _gone_owners(seen: dict[str, dict[str, Any]]) -> list[str]:
     for what in seen.values():
         for lock in what.get("locks", {}).values():
             run = lock["run"]
-            if run.get("controller") == platform.node() and _process_start(run["pid"]) != run["pid_started"]:
+            if run.get("controller") == controller() and _process_start(run["pid"]) != run["pid_started"]:
                 gone.append(run["owner"])
     return gone
 
