@@ -40,6 +40,10 @@ SAMPLE_SECONDS = 0.5
 LEASE_MARGIN_SECONDS = 120
 #: Failed requests that end the proof: each may take its full limit.
 FAILED_REQUESTS_ALLOWED = 1
+#: Why a member that an interrupted run left in good order fails its gate.
+KEPT_AND_REPLACED = (
+    "an interrupted run had left it in good order, but it was replaced since the plan was made: run the same again"
+)
 #: Journal lines in a failure's message.
 JOURNAL_LINES = 15
 #: Samples that are kept between slices: enough for a window of two minutes.
@@ -456,6 +460,8 @@ class _Step:
         """Bring a member to a start; return why that is not possible, or ""."""
         ledger = self.host.ledger(member["unit"])
         if member["action"] == "keep":
+            if self.host.unit(member["unit"])["invocation_id"] != member["before"]:
+                return KEPT_AND_REPLACED
             self.host.write_ledger(_ledger.adopt(ledger, self.plan["generation"], self.plan["run"]))
             return ""
         if self.phase(member) in (_ledger.STARTED, _ledger.HEALTHY):
@@ -493,6 +499,8 @@ class _Step:
 
     def note(self, member: dict[str, Any], watch: dict[str, Any]) -> str:
         """Record in the ledger what a watch came to; return the failure's reason or ""."""
+        if member["action"] == "keep" and watch["incarnation"] not in ("", member["before"]):
+            return KEPT_AND_REPLACED
         ledger = self.host.ledger(member["unit"])
         if watch["incarnation"] and ledger["incarnation"] != watch["incarnation"]:
             self.write_phase(member, _ledger.STARTED, incarnation=watch["incarnation"])

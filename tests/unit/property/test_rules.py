@@ -1,0 +1,45 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rules of a co-restart hold in every history of a simulated fleet."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _walk
+from hypothesis import HealthCheck, given, settings
+
+from .controller import STEPS
+from .histories import FAMILIES, History, Player, histories
+
+#: Histories per family; more of them for a night: SGLANG_PD_HISTORIES=20000.
+HISTORIES = int(os.environ.get("SGLANG_PD_HISTORIES", "600"))
+
+
+def test_playbook_walks_the_steps_of_the_core() -> None:
+    """The simulated walk is that of the real playbook, which is that of the core."""
+    assert tuple(STEPS) == _walk.STEPS
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_rules_hold(family: str) -> None:
+    """Play generated histories; every effect in them is judged by :mod:`rules`."""
+    seen: Counter[str] = Counter()
+
+    @settings(
+        max_examples=HISTORIES,
+        derandomize=True,
+        print_blob=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(histories(family))
+    def hold(history: History) -> None:
+        seen["histories"] += 1
+        Player(history, seen).play()
+
+    hold()
+    print(dict(seen))
