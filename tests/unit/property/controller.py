@@ -101,10 +101,7 @@ class Controller:
 
     def is_out(self, host: str, late: bool) -> bool:
         """Tell whether a host cannot be reached before, or no more after, its module ran."""
-        return any(
-            o.host == host and o.first <= self.task <= o.last and o.late == late
-            for o in self.outages
-        )
+        return any(o.host == host and o.first <= self.task <= o.last and o.late == late for o in self.outages)
 
     def walk(self) -> Generator[None, None, None]:
         """Run the playbook."""
@@ -170,9 +167,7 @@ class Controller:
         """Return the evidence as the action reads it off the registered results."""
         return co_restart.evidence_of(plan, self.registered, "pd_step_")
 
-    def on_host(
-        self, step: str, host: str, plans: dict[str, dict[str, Any]]
-    ) -> Generator[None, None, dict[str, Any]]:
+    def on_host(self, step: str, host: str, plans: dict[str, dict[str, Any]]) -> Generator[None, None, dict[str, Any]]:
         """Do what the co_restart action does for one task on one host."""
         clusters: dict[str, Any] = {}
         try:
@@ -198,9 +193,7 @@ class Controller:
             return {"unreachable": True, "msg": "connection lost"}
         return co_restart._summary(clusters)
 
-    def in_slices(
-        self, step: str, plan: dict[str, Any], host: str
-    ) -> Generator[None, None, dict[str, Any]]:
+    def in_slices(self, step: str, plan: dict[str, Any], host: str) -> Generator[None, None, dict[str, Any]]:
         """Do what the action's ``_walk_step`` does."""
         evidence = _round_trip(self.evidence(plan))
         verb, why = _walk.decide(step, plan, evidence)

@@ -140,9 +140,7 @@ def members_of(history: History) -> list[dict[str, Any]]:
                         cluster, role, engine, "-rank{}".format(rank) if ranks > 1 else ""
                     )
                     members.append(
-                        _member(
-                            history, number, cluster, role, unit, ranks, rank, "{}{}".format(role, engine)
-                        )
+                        _member(history, number, cluster, role, unit, ranks, rank, "{}{}".format(role, engine))
                     )
     return members
 
@@ -346,9 +344,7 @@ class Player:
         while self.one_slice(walk, act, number, ""):
             number += 1
 
-    def one_slice(
-        self, walk: Generator[None, None, None], act: Run | None, number: int, run: str
-    ) -> bool:
+    def one_slice(self, walk: Generator[None, None, None], act: Run | None, number: int, run: str) -> bool:
         """Run one slice of a controller, with what befalls it; False when it is over."""
         if act is not None:
             if act.dies_at == number:

@@ -156,9 +156,7 @@ class Rules(Listener):
                     "gated at {}".format(passed) if passed else "never gated",
                 )
 
-    def _restarts_nothing_twice(
-        self, plan: dict[str, Any], old: Truth, limit_seconds: float
-    ) -> None:
+    def _restarts_nothing_twice(self, plan: dict[str, Any], old: Truth, limit_seconds: float) -> None:
         """Demand that a run killed without any other trouble is resumed where it was."""
         world = self.world
         if (
@@ -302,11 +300,7 @@ class Rules(Listener):
             self.broken("4 others", "{} is of another cluster", unit.name)
         if what in ("close", "restart"):
             return
-        planned = [
-            m["action"]
-            for m in truth.plan["members"]
-            if (m["host"], m["unit"]) == (unit.host, unit.name)
-        ]
+        planned = [m["action"] for m in truth.plan["members"] if (m["host"], m["unit"]) == (unit.host, unit.name)]
         if planned not in (["restart"], ["start"]):
             self.broken("4 others", "{} is touched, but its plan is {}", unit.name, planned)
 
@@ -316,9 +310,7 @@ class Rules(Listener):
             if passed is None:
                 self.broken("1 order", "{} before {} passed", unit.name, prefill.name)
                 return
-            checked = truth.slices.get(
-                ("stop_decode_ranks", prefill.host), truth.tasks.get("stop_decode_ranks", 0)
-            )
+            checked = truth.slices.get(("stop_decode_ranks", prefill.host), truth.tasks.get("stop_decode_ranks", 0))
             ended = self.world.ends.get(passed[0])
             if what == "start" and ended is not None and ended < checked:
                 self.broken("1 order", "{}, but {} is gone", unit.name, prefill.name)
@@ -365,12 +357,7 @@ class Rules(Listener):
         plan = self.slices[-1].plan
         truth = self.truths[plan["run"]["id"], plan["cluster"]]
         now = self.world.clock + self.world.skew[host]
-        if (
-            before
-            and before["run"]["id"] != truth.run
-            and before["deadline"] > now
-            and not plan["take_over"]
-        ):
+        if before and before["run"]["id"] != truth.run and before["deadline"] > now and not plan["take_over"]:
             self.broken("6 lock", "{} changes the lock of {}", truth.run, before["run"]["id"])
         if after and not truth.locked:
             truth.locked = self.world.happens("{}: locks {}", truth.run, cluster)
@@ -387,9 +374,7 @@ class Rules(Listener):
             if truth.run == run and not truth.over:
                 truth.dead = True
 
-    def verdict(
-        self, plan: dict[str, Any], outcome: str, evidence: dict[str, dict[str, Any]]
-    ) -> None:
+    def verdict(self, plan: dict[str, Any], outcome: str, evidence: dict[str, dict[str, Any]]) -> None:
         """Judge the end of a run for a cluster."""
         truth = self.truths[plan["run"]["id"], plan["cluster"]]
         truth.over = True
@@ -445,8 +430,7 @@ class Rules(Listener):
                 if (
                     other["action"] != "none"
                     and stages.index(other["role"]) < stages.index(member["role"])
-                    and self.first_pass[truth.passes[other["host"], other["unit"]][0]]
-                    > world.starts[incarnation]
+                    and self.first_pass[truth.passes[other["host"], other["unit"]][0]] > world.starts[incarnation]
                 ):
                     self.broken("3 proof", "{} is older than {}", member["unit"], other["unit"])
 

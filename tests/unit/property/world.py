@@ -151,11 +151,7 @@ class World:
 
     def of_cluster(self, cluster: str, *roles: str) -> list[Unit]:
         """Return the units of a cluster, of some roles or of all."""
-        return [
-            u
-            for u in self.units.values()
-            if u.cluster == cluster and (not roles or u.role in roles)
-        ]
+        return [u for u in self.units.values() if u.cluster == cluster and (not roles or u.role in roles)]
 
     def launch(self, unit: Unit, behaviour: str, who: str) -> None:
         """Start a unit's process as a new incarnation."""
@@ -296,11 +292,7 @@ class World:
             return False
         if unit.member["nnodes"] > 1:
             zero = self._rank_zero(unit)
-            ranks = [
-                u
-                for u in self.of_cluster(unit.cluster, unit.role)
-                if u.member["engine"] == unit.member["engine"]
-            ]
+            ranks = [u for u in self.of_cluster(unit.cluster, unit.role) if u.member["engine"] == unit.member["engine"]]
             # Ranks rendezvous once: each must be of the time after rank 0 last went.
             return all(u.state == ACTIVE and u.started_at >= zero.stopped_at for u in ranks)
         return True
@@ -544,10 +536,6 @@ def member_info(world: World, host: str) -> dict[str, Any]:
                 "listeners": listeners(world, host, ports(unit.member)),
             }
         )
-    locks = {
-        cluster: json.loads(text)
-        for (its_host, cluster), text in world.locks.items()
-        if its_host == host
-    }
+    locks = {cluster: json.loads(text) for (its_host, cluster), text in world.locks.items() if its_host == host}
     now = world.clock + world.skew[host]
     return {"members": members, "locks": locks, "now": now}

@@ -1,0 +1,164 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The property test can fail: a rule that is broken on purpose in the core is found.
+
+Each mutant is one change of the core; the generated histories of one family must run into a
+violation, and it must be of the rule that the mutant breaks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pytest
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _gate, _ledger, _lock, _plan, _steps, _walk
+from hypothesis import HealthCheck, Phase, given, settings
+
+from .histories import History, histories, play
+from .rules import ViolationError
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+#: Histories that a mutant may survive before the test calls it undetected.
+HISTORIES = 600
+
+REAL_OBSERVE = _gate.observe
+REAL_DECIDE = _walk.decide
+REAL_MEMBERS_OF_STEP = _walk.members_of_step
+REAL_RESUMABLE = _plan._resumable
+REAL_ACQUIRE = _lock.acquire
+
+
+def decode_alone_is_allowed(patch: pytest.MonkeyPatch) -> None:
+    """Neither the plan nor the walk refuses stages that leave the prefills out."""
+    patch.setattr(_walk, "_breaks_rule_one", lambda step, plan: "")
+    patch.setattr(_plan, "_problems_of_stages", lambda *given: [])
+
+
+def no_evidence_is_wanted(patch: pytest.MonkeyPatch) -> None:
+    """A step runs whatever the steps before it gave."""
+    patch.setattr(
+        _walk,
+        "decide",
+        lambda step, plan, evidence: REAL_DECIDE(step, plan, evidence) if step in _walk._ALWAYS else (_walk.RUN, ""),
+    )
+
+
+def one_good_answer_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """The gate does not count."""
+
+    def observe(watch: Any, observation: Any, now: float, limit_seconds: float, consecutive: int) -> Any:
+        return REAL_OBSERVE(watch, observation, now, limit_seconds, 1)
+
+    patch.setattr(_gate, "observe", observe)
+
+
+def any_incarnation_counts(patch: pytest.MonkeyPatch) -> None:
+    """Good answers are counted across incarnations."""
+
+    def observe(watch: Any, observation: Any, now: float, limit_seconds: float, consecutive: int) -> Any:
+        after = REAL_OBSERVE(watch, observation, now, limit_seconds, consecutive)
+        if after["incarnation"] != watch["incarnation"] and watch["incarnation"] and after["outcome"] == _gate.WAITING:
+            after = dict(after, good_answers=after["good_answers"] + watch["good_answers"])
+        return after
+
+    patch.setattr(_gate, "observe", observe)
+
+
+def probes_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """A unit that is active is taken for healthy."""
+
+    def observe(watch: Any, observation: Any, now: float, limit_seconds: float, consecutive: int) -> Any:
+        return REAL_OBSERVE(watch, dict(observation, probes=[]), now, limit_seconds, consecutive)
+
+    patch.setattr(_gate, "observe", observe)
+
+
+def lock_is_always_granted(patch: pytest.MonkeyPatch) -> None:
+    """A held lock is taken without a reason."""
+    patch.setattr(_lock, "acquire", lambda held, wanted, now, take_over: REAL_ACQUIRE(None, wanted, now, take_over))
+
+
+def fence_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """A run whose lock was taken over goes on."""
+    patch.setattr(_ledger, "fenced_off_by", lambda ledger, generation, run_id: None)
+    patch.setattr(_steps, "_lost_to_another_run", lambda *given: "")
+
+
+def everything_of_a_dead_run_is_kept(patch: pytest.MonkeyPatch) -> None:
+    """A resumed run asks neither systemd nor the phases what the dead one had reached."""
+
+    def resumable(records: Any, seen: Any, limit_seconds: float) -> Any:
+        run, keep = REAL_RESUMABLE(records, seen, limit_seconds)
+        return (run, {_plan._key(record) for record in records}) if run else (run, keep)
+
+    patch.setattr(_plan, "_resumable", resumable)
+
+
+def failure_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    """The ledgers do not get the outcome."""
+    patch.setattr(_ledger, "end", lambda ledger, outcome, reason, now: ledger)
+
+
+def recorded_failure_is_resumed(patch: pytest.MonkeyPatch) -> None:
+    """A failure on record is taken for an interrupted run."""
+
+    def resumable(records: Any, seen: Any, limit_seconds: float) -> Any:
+        forgotten = [dict(record, ledger=dict(record["ledger"], outcome="")) for record in records]
+        return REAL_RESUMABLE(forgotten, seen, limit_seconds)
+
+    patch.setattr(_plan, "_resumable", resumable)
+
+
+def other_ranks_stop_with_rank_0(patch: pytest.MonkeyPatch) -> None:
+    """All ranks of an engine are stopped in the steps of the ranks above 0 first."""
+
+    def members_of_step(step: str, plan: Any, host: str) -> Any:
+        if step.startswith("stop_"):
+            swapped = step[: -len("_ranks")] if step.endswith("_ranks") else step + "_ranks"
+            return REAL_MEMBERS_OF_STEP(swapped, plan, host)
+        return REAL_MEMBERS_OF_STEP(step, plan, host)
+
+    patch.setattr(_walk, "members_of_step", members_of_step)
+
+
+def queues_are_not_judged(patch: pytest.MonkeyPatch) -> None:
+    """The proof ends with the requests, whatever the queues hold."""
+    patch.setattr(_steps._Step, "settle", lambda self: self.result(_steps.OK))
+
+
+MUTANTS: list[tuple[Patch, str, tuple[str, ...]]] = [
+    (decode_alone_is_allowed, "faults", ("1 order",)),
+    (no_evidence_is_wanted, "faults", ("1 order", "2 stage", "3 proof", "4 failure")),
+    (one_good_answer_is_enough, "faults", ("2 gate",)),
+    (any_incarnation_counts, "faults", ("2 gate",)),
+    (probes_are_not_looked_at, "faults", ("2 gate", "1 order")),
+    (lock_is_always_granted, "two", ("6 lock",)),
+    (fence_is_not_looked_at, "two", ("6 fence", "1 order")),
+    (everything_of_a_dead_run_is_kept, "deaths", ("5 resume", "5 due", "2 gate", "live", "3 proof", "1 order")),
+    (failure_is_not_recorded, "faults", ("4 record", "5 due")),
+    (recorded_failure_is_resumed, "faults", ("5 resume",)),
+    (other_ranks_stop_with_rank_0, "faults", ("14 ranks",)),
+    (queues_are_not_judged, "faults", ("3 proof",)),
+]
+
+
+@pytest.mark.parametrize(("mutate", "family", "rules"), MUTANTS, ids=[mutant[0].__name__ for mutant in MUTANTS])
+def test_mutant_is_caught(monkeypatch: pytest.MonkeyPatch, mutate: Patch, family: str, rules: tuple[str, ...]) -> None:
+    """Break the core, play histories, and see which rule complains."""
+
+    @settings(
+        max_examples=HISTORIES,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(histories(family))
+    def survive(history: History) -> None:
+        play(history)
+
+    mutate(monkeypatch)
+    with pytest.raises(ViolationError) as caught:
+        survive()
+    assert caught.value.rule in rules, str(caught.value)[:2000]
