@@ -1,0 +1,235 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Cluster main is what the tests break; other, on the same hosts, is what has to be left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, Member, wait_for
+
+#: Small limits: what a test waits for in vain ends soon.
+FAST = {
+    "pd_co_restart_clusters": ["main"],
+    "pd_co_restart_requests": 2,
+    "pd_co_restart_request_limit_seconds": 5,
+    "pd_co_restart_drain_limit_seconds": 8,
+    "pd_co_restart_drain_stall_seconds": 3,
+    "pd_co_restart_settle_limit_seconds": 10,
+    "pd_co_restart_settle_stall_seconds": 5,
+}
+#: Process, listeners and files that a test may leave on a host.
+DROP_IN = "/run/systemd/system/{unit}.d/fault.conf"
+
+
+def is_good(cluster: Cluster) -> bool:
+    """Whether a cluster is as a co-restart leaves it."""
+    ledgers = [member.ledger for member in cluster.members]
+    return (
+        all(
+            member.shown("ActiveState", "InvocationID")
+            == {"ActiveState": "active", "InvocationID": ledger["incarnation"]}
+            for member, ledger in zip(cluster.members, ledgers)
+        )
+        and {ledger["outcome"] for ledger in ledgers} == {"ok"}
+        and len({ledger["generation"] for ledger in ledgers}) == 1
+        and bool(cluster.ask(limit_seconds=5))
+    )
+
+
+@pytest.fixture
+def co_restart(run_playbook):
+    """Co-restart main with small limits; options without their prefix."""
+
+    def run(*args: str, limit: str | None = None, **options: object):
+        given = {f"pd_co_restart_{name}": value for name, value in options.items()}
+        return run_playbook("co_restart", *args, limit=limit, extra_vars={**FAST, **given})
+
+    return run
+
+
+@pytest.fixture
+def heal(co_restart):
+    """Bring a cluster to a good state, at the price of a co-restart only where it is not in one."""
+
+    def run(cluster: Cluster) -> None:
+        for member in cluster.members:
+            member.faults()
+        if not is_good(cluster):
+            done = co_restart(clusters=[cluster.name])
+            assert done.rc == 0, done
+        assert is_good(cluster)
+
+    return run
+
+
+@pytest.fixture
+def main(cluster, heal) -> Iterator[Cluster]:
+    """Cluster main in a good state; whatever becomes of it, cluster other is left alone."""
+    main, other = cluster("main"), cluster("other")
+    heal(main)
+    before = other.incarnations()
+    yield main
+    main.clear_faults()
+    assert other.incarnations() == before, "cluster other was touched"
+    other.assert_serves(requests=2)
+
+
+@pytest.fixture
+def drop_in() -> Iterator[Callable[[Member, str], None]]:
+    """Lines for a unit's [Service] section, until the end of the test."""
+    written: list[Member] = []
+
+    def write(member: Member, lines: str) -> None:
+        written.append(member)
+        file = DROP_IN.format(unit=member.unit)
+        member.on.check_output(
+            f"mkdir -p $(dirname {file}) && printf '[Service]\\n%%b\\n' %s > {file} && systemctl daemon-reload", lines
+        )
+
+    yield write
+    for member in written:
+        member.on.check_output(f"rm -f {DROP_IN.format(unit=member.unit)} && systemctl daemon-reload")
+
+
+@pytest.fixture
+def healthy_limit() -> Iterator[Callable[[Member, int], None]]:
+    """Change the seconds that a member may take to become healthy, until the end of the test."""
+    changed: list[tuple[Member, str]] = []
+
+    def write(member: Member, seconds: int) -> None:
+        file = f"/etc/sglang-pd/members/{member.unit}.json"
+        content = member.on.file(file).content_string
+        changed.append((member, content))
+        new = json.dumps({**json.loads(content), "healthy_limit_seconds": seconds})
+        member.on.check_output(f"printf %%s %s > {file}", new)
+
+    yield write
+    for member, content in reversed(changed):
+        member.on.check_output(f"printf %%s %s > /etc/sglang-pd/members/{member.unit}.json", content)
+
+
+class Controller:
+    """A running ``ansible-playbook`` that may be killed as a lost machine would be."""
+
+    def __init__(self, inventory: Path, options: Mapping[str, object]):
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by the fixture
+        self._process = subprocess.Popen(
+            ["ansible-playbook", "-i", str(inventory), "inferops.sglang_pd.co_restart", "-e", json.dumps(options)],
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Process id of ansible-playbook."""
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        """What it said so far."""
+        self._output.seek(0)
+        return self._output.read()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is still at work."""
+        return self._process.poll() is None
+
+    def end(self) -> int:
+        """Await its end; return its exit code."""
+        return self._process.wait(timeout=180)
+
+    def kill(self) -> None:
+        """SIGKILL it and its workers, which have sessions of their own."""
+        for _ in range(3):  # a worker may be born meanwhile
+            for pid in [self.pid, *_descendants(self.pid)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._process.wait(timeout=30)
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        if self.runs:
+            self.kill()
+        self._output.close()
+
+
+def _descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, ahead = [], [pid]
+    while ahead:
+        ahead = [child for parent in ahead for child in children.get(parent, [])]
+        found += ahead
+    return found
+
+
+@pytest.fixture
+def start_co_restart(inventory) -> Iterator[Callable[..., Controller]]:
+    """Start a co-restart of main and go on without awaiting it; options without their prefix."""
+    started: list[Controller] = []
+
+    def start(**options: object) -> Controller:
+        given = {f"pd_co_restart_{name}": value for name, value in options.items()}
+        started.append(Controller(inventory, {**FAST, **given}))
+        return started[-1]
+
+    yield start
+    for controller in started:
+        controller.close()
+
+
+@pytest.fixture
+def lock() -> Iterator[Callable[[Cluster, Mapping[str, object]], None]]:
+    """Hold a cluster's lock as another run would; it is gone at the end of the test."""
+    held: list[tuple[Member, str]] = []
+
+    def write(cluster: Cluster, run: Mapping[str, object], deadline_in_seconds: int) -> None:
+        prefill = cluster.one("prefill")
+        file = f"/var/lib/sglang-pd/lock/{cluster.name}.json"
+        now = int(prefill.on.check_output("date +%s"))
+        content = {
+            "run": run,
+            "generation": prefill.ledger["generation"] + 1,
+            "since": now - 30,
+            "deadline": now + deadline_in_seconds,
+            "taken_over_from": None,
+        }
+        held.append((prefill, file))
+        prefill.on.check_output(f"mkdir -p $(dirname {file}) && printf %%s %s > {file}", json.dumps(content))
+
+    yield write
+    for prefill, file in held:
+        prefill.on.check_output(f"rm -f {file}")
+
+
+def begun(member: Member, generation: int, *phases: str) -> Callable[[], bool]:
+    """Whether a member has come to one of these phases of a generation."""
+
+    def check() -> bool:
+        ledger = member.ledger
+        return ledger["generation"] == generation and ledger["phase"] in phases
+
+    return check
+
+
+def locked(cluster: Cluster) -> bool:
+    """Whether anybody holds the cluster's lock."""
+    return cluster.one("prefill").on.file(f"/var/lib/sglang-pd/lock/{cluster.name}.json").exists
+
+
+__all__ = ["begun", "locked", "wait_for"]
