@@ -46,6 +46,7 @@ def make_plan(
     :return: ``decision`` (``go``, ``refused``, ``nothing``), ``problems`` (with ``refused``),
         ``why``, ``warnings``, ``due`` (reasons for a co-restart), and with ``go`` the plan
         proper: ``cluster``, ``run``, ``generation``, ``override``, ``take_over``,
+        ``lock_message`` (whose lock is taken over and why, or ""),
         ``lock_host``, ``members`` (each a member with ``action``: restart, start, keep or
         none, ``reason`` and ``before``), ``resumes`` (run id or ""), ``options``.
     """
@@ -56,7 +57,8 @@ def make_plan(
 
     members = [record["member"] for record in records]
     result["problems"] = _topology.problems_of(members) + _problems_of_ports(records)
-    result["problems"] += _problems_of_lock(cluster, records, seen, asked)
+    problems_of_lock, lock_message = _lock_now(cluster, records, seen, asked)
+    result["problems"] += problems_of_lock
     stages = tuple(stage for stage in STAGES if stage in asked["stages"])
     result["problems"] += _problems_of_stages(cluster, stages, records, asked)
     result["warnings"] = _warnings(records)
@@ -88,6 +90,7 @@ def make_plan(
         generation=generation,
         override=asked["override"],
         take_over=asked["take_over"] or _gone(records, seen, asked),
+        lock_message=lock_message,
         lock_host=lock_host(members),
         members=planned,
         resumes=resumes,
@@ -215,18 +218,18 @@ def _held_lock(cluster: str, records: list[dict[str, Any]], seen: dict[str, dict
     return dict(lock) if lock else None
 
 
-def _problems_of_lock(
+def _lock_now(
     cluster: str, records: list[dict[str, Any]], seen: dict[str, dict[str, Any]], asked: dict[str, Any]
-) -> list[dict[str, str]]:
+) -> tuple[list[dict[str, str]], str]:
+    """Return why the cluster's lock cannot be had, and whose lock would be taken over and why."""
     if not any(record["member"]["role"] == PREFILL for record in records):
-        return []
-    held = _held_lock(cluster, records, seen)
+        return [], ""
     host = lock_host([record["member"] for record in records])
     wanted = {"run": asked["run"], "generation": 0, "lease_seconds": 0}
     take_over = asked["take_over"] or _gone(records, seen, asked)
-    granted, message = _lock.acquire(held, wanted, seen[host]["now"], take_over)
+    granted, message = _lock.acquire(_held_lock(cluster, records, seen), wanted, seen[host]["now"], take_over)
     if granted is not None:
-        return []
+        return [], message
     return [
         problem(
             "one co-restart per cluster at a time",
@@ -234,7 +237,7 @@ def _problems_of_lock(
             "-e pd_co_restart_take_over='REASON'".format(cluster, message),
             host,
         )
-    ]
+    ], ""
 
 
 def _gone(records: list[dict[str, Any]], seen: dict[str, dict[str, Any]], asked: dict[str, Any]) -> str:
@@ -423,8 +426,8 @@ def describe(plan: dict[str, Any]) -> list[str]:
         lines.append("  OVERRIDE of rule 1, recorded on the hosts: {0}".format(plan["override"]))
     if plan["resumes"]:
         lines.append("  resumes interrupted run {0}".format(plan["resumes"]))
-    if plan["take_over"]:
-        lines.append("  takes the lock over: {0}".format(plan["take_over"]))
+    if plan["lock_message"]:
+        lines.append("  " + plan["lock_message"])
     if any(m["action"] == "restart" for m in plan["members"] if m["role"] != ROUTER):
         lines.append(
             "  drain    no new work at the routers; running requests have {0} s".format(options["drain_limit_seconds"])

@@ -187,7 +187,7 @@ class Controller:
                 if walks:
                     yield
         except UnreachableError:
-            for name, plan in plans.items():
+            for plan in plans.values():
                 if host in _walk.hosts_of_step(step, plan):
                     self.rules.result(plan, step, host, {"outcome": "unreachable"})
             return {"unreachable": True, "msg": "connection lost"}

@@ -272,9 +272,9 @@ class Rules(Listener):
             self.broken("7 ports", "{} is started", unit.name)
         if what in ("start", "stop") and unit.role == "decode" and not truth.plan["override"]:
             self._prefills_came_first(truth, unit, what)
-        if what == "start" and unit.role == "decode" and truth.plan["override"]:
-            if not json.loads(self.world.ledgers[host, unit.name])["override"]:
-                self.broken("1 override", "{} has no reason", unit.name)
+        alone = what == "start" and unit.role == "decode" and truth.plan["override"]
+        if alone and not json.loads(self.world.ledgers[host, unit.name])["override"]:
+            self.broken("1 override", "{} has no reason", unit.name)
         if what in ("start", "stop") and unit.role == "router":
             self._engines_came_first(truth, unit)
         if what == "stop" and unit.member["node_rank"] > 0:
