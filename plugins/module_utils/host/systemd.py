@@ -88,6 +88,8 @@ class Systemd:
 
         :param since: seconds since the epoch.
         """
+        # A unit that has just failed: its last words may still be on their way to the journal.
+        self._run(["journalctl", "--sync"])
         command = ["journalctl", "--no-pager", "--output=cat", "--unit=" + name]
         command += ["--lines={0}".format(3 * lines), "--since=@{0:.0f}".format(since)]
         _status, out, _err = self._run(command)
