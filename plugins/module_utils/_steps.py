@@ -134,7 +134,25 @@ def run(
     if lost:
         return _result(plan, FAILED, lost)
     context = _Step(step, plan, host_name, evidence, state, host, host.monotonic() + slice_seconds)
-    return context.run()
+    try:
+        return context.run()
+    except LostError as lost_meanwhile:
+        return _result(plan, FAILED, str(lost_meanwhile))
+
+
+class LostError(Exception):
+    """Another run announced itself on this host while a slice of this one was at work."""
+
+
+def _check_fence(ledger: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+    """Return a ledger that is still this run's to write.
+
+    :raises LostError: where another run came after this one.
+    """
+    successor = _ledger.fenced_off_by(ledger, plan["generation"], plan["run"]["id"])
+    if successor:
+        raise LostError("run {id} of {owner} ({purpose}) came after this one and goes on".format(**successor))
+    return ledger
 
 
 def _result(plan: dict[str, Any], outcome: str, message: str = "", **more: Any) -> dict[str, Any]:
@@ -174,9 +192,10 @@ def _lost_to_another_run(step: str, plan: dict[str, Any], host_name: str, host: 
     for member in plan["members"]:
         if member["host"] != host_name:
             continue
-        successor = _ledger.fenced_off_by(host.ledger(member["unit"]), plan["generation"], run_id)
-        if successor:
-            return "run {id} of {owner} ({purpose}) came after this one and goes on".format(**successor)
+        try:
+            _check_fence(host.ledger(member["unit"]), plan)
+        except LostError as lost:
+            return str(lost)
     if host_name != plan["lock_host"]:
         return ""
 
@@ -521,7 +540,7 @@ class _Step:
         return str(ledger["phase"]) if ledger["generation"] == self.plan["generation"] else ""
 
     def write_begin(self, member: dict[str, Any], before: str) -> None:
-        ledger = self.host.ledger(member["unit"])
+        ledger = _check_fence(self.host.ledger(member["unit"]), self.plan)
         self.host.write_ledger(
             _ledger.begin(
                 ledger, self.plan["generation"], self.plan["run"], self.plan["override"], before, self.host.now()
@@ -529,7 +548,9 @@ class _Step:
         )
 
     def write_phase(self, member: dict[str, Any], phase: str, **facts: Any) -> None:
-        self.host.write_ledger(_ledger.advance(self.host.ledger(member["unit"]), phase, **facts))
+        # A slice whose controller is gone may still be at work when the next run begins.
+        ledger = _check_fence(self.host.ledger(member["unit"]), self.plan)
+        self.host.write_ledger(_ledger.advance(ledger, phase, **facts))
 
     def failure(self, member: dict[str, Any], why: str) -> dict[str, Any]:
         """Return a failed result that carries the evidence of the member."""
