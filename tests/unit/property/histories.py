@@ -420,8 +420,9 @@ class Player:
             for prefill in world.of_cluster(unit.cluster, "prefill"):
                 prefill.wedged = True
         elif act.what == "hold port":
-            if world.clock < unit.ready_at:
-                world.foreign[unit.host, unit.member["port"]] = ""
+            # A process that the unit left behind.
+            world.stop_at_once(unit)
+            world.foreign[unit.host, unit.member["port"]] = ""
         elif act.what == "power off":
             world.power_off(unit.host)
 
@@ -477,6 +478,17 @@ DYING = st.one_of(
         dies_in_call=LATE,
         **COMMON,
     ),
+)
+#: Before anything was stopped, or just after.
+DYING_EARLY = st.builds(Run, dies_at=st.integers(0, 40), **COMMON)
+#: While decodes or routers start, or after that.
+DYING_LATE = st.builds(Run, dies_at=st.integers(40, 120), **COMMON)
+#: Replaces something between the plan and the stage that it is in.
+MEDDLED = st.builds(
+    Run,
+    take_over=st.just(True),
+    meanwhile=st.tuples(st.tuples(st.integers(1, 40), st.builds(Human, what=st.just("restart"), unit=SMALL))),
+    **COMMON,
 )
 RERUN = st.builds(
     Run,
@@ -548,6 +560,9 @@ FAMILIES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
         st.tuples(DYING, BETWEEN, RERUN),
         st.tuples(FIRST, DYING, BETWEEN, DISTURBED),
         st.tuples(FIRST, DYING, DISTURBED),
+        st.tuples(FIRST, DYING, PAUSES, RERUN),
+        st.tuples(FIRST, DYING_EARLY, RERUN),
+        st.tuples(FIRST, DYING_LATE, MEDDLED),
         st.tuples(FIRST, DYING, BETWEEN, RERUN, RERUN),
     ),
     "cut off": st.one_of(

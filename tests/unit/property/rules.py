@@ -33,7 +33,8 @@ INVARIANTS = {
     "5 twice": "what an interrupted run left in good order is not restarted again",
     "5 due": "a half-done co-restart is never 'nothing to do'",
     "6 lock": "a lock within its deadline is not taken without a reason",
-    "6 fence": "after a successor announced itself on a host the old run does nothing there",
+    "6 fence": "after a successor announced itself on a host the old run begins nothing there, "
+    "and what it has under way writes no ledger",
     "7 ports": "nothing is started on a port that somebody else holds",
     "14 ranks": "other ranks are stopped after rank 0",
     "live": "without a fault, a co-restart is ok",
@@ -345,6 +346,9 @@ class Rules(Listener):
         """Note where a run announced itself."""
         plan = self.slices[-1].plan
         truth = self.truths[plan["run"]["id"], plan["cluster"]]
+        for other in self.by_cluster[truth.cluster]:
+            if truth.locked < other.locked and host in other.announced:
+                self.broken("6 fence", "run {} writes the ledger of {} after {}", truth.run, unit, other.run)
         if ledger["fence"] and ledger["fence"]["run"]["id"] == truth.run:
             truth.announced.setdefault(host, self.world.event)
         if ledger["outcome"] and ledger["run"].get("id") == truth.run:

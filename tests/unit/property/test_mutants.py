@@ -11,7 +11,15 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import pytest
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _gate, _ledger, _lock, _plan, _steps, _walk
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
+    _gate,
+    _ledger,
+    _lock,
+    _plan,
+    _steps,
+    _topology,
+    _walk,
+)
 from hypothesis import HealthCheck, Phase, given, settings
 
 from .histories import History, histories, play
@@ -19,13 +27,16 @@ from .rules import ViolationError
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 #: Histories that a mutant may survive before the test calls it undetected.
-HISTORIES = 600
+HISTORIES = 1500
 
 REAL_OBSERVE = _gate.observe
 REAL_DECIDE = _walk.decide
 REAL_MEMBERS_OF_STEP = _walk.members_of_step
 REAL_RESUMABLE = _plan._resumable
 REAL_ACQUIRE = _lock.acquire
+REAL_BEGIN = _ledger.begin
+REAL_DUE = _plan.due
+REAL_BEGIN_MEMBER = _steps._Step.begin_member
 
 
 def decode_alone_is_allowed(patch: pytest.MonkeyPatch) -> None:
@@ -84,6 +95,11 @@ def fence_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_steps, "_lost_to_another_run", lambda *given: "")
 
 
+def slice_under_way_writes_on(patch: pytest.MonkeyPatch) -> None:
+    """The fence is looked at when a slice begins, but not while it lasts."""
+    patch.setattr(_steps, "_check_fence", lambda ledger, plan: ledger)
+
+
 def everything_of_a_dead_run_is_kept(patch: pytest.MonkeyPatch) -> None:
     """A resumed run asks neither systemd nor the phases what the dead one had reached."""
 
@@ -126,6 +142,93 @@ def queues_are_not_judged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_steps._Step, "settle", lambda self: self.result(_steps.OK))
 
 
+def evidence_of_another_run_serves(patch: pytest.MonkeyPatch) -> None:
+    """What a step gave is not asked for its run, nor for the incarnations that it gated."""
+    patch.setattr(_walk, "_not_shown", lambda *given: "")
+
+
+def gated_members_are_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    """What died or was replaced after its gate is not noticed."""
+    patch.setattr(_walk, "rechecked_members", lambda *given: [])
+
+
+def kept_members_may_be_replaced(patch: pytest.MonkeyPatch) -> None:
+    """A resumed run takes over whatever runs, not what the plan saw."""
+
+    def begin_member(self: Any, member: Any) -> str:
+        if member["action"] == "keep":
+            member["before"] = self.host.unit(member["unit"])["invocation_id"]
+        return REAL_BEGIN_MEMBER(self, member)
+
+    patch.setattr(_steps._Step, "begin_member", begin_member)
+
+
+def interrupted_run_is_never_resumed(patch: pytest.MonkeyPatch) -> None:
+    """A rerun starts all over again, also what was just restarted."""
+    patch.setattr(_plan, "_resumable", lambda *given: ("", set()))
+
+
+def interrupted_run_is_resumed_after_any_time(patch: pytest.MonkeyPatch) -> None:
+    """The limit for a resumption is not looked at."""
+    patch.setattr(_plan, "_resumable", lambda records, seen, limit_seconds: REAL_RESUMABLE(records, seen, 1e9))
+
+
+def closed_routers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """No ledger says that a router gave up its workers."""
+    patch.setattr(_ledger, "close", lambda ledger, incarnation: ledger)
+
+
+def closed_routers_are_not_opened_again(patch: pytest.MonkeyPatch) -> None:
+    """A run that fails before it stopped anything leaves the routers as they are."""
+    patch.setattr(_walk, "was_anything_stopped", lambda *given: True)
+
+
+def requests_may_fail(patch: pytest.MonkeyPatch) -> None:
+    """Requests are sent, and their answers ignored."""
+
+    def requests(self: Any) -> Any:
+        for member in self.members:
+            self.host.ask(member, self.plan)
+        return self.result(_steps.OK)
+
+    patch.setattr(_steps._Step, "requests", requests)
+
+
+def ports_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """Neither the plan nor the start minds who listens."""
+    patch.setattr(_plan, "_problems_of_ports", lambda records: [])
+    patch.setattr(_topology, "ports_of", lambda member: {})
+
+
+def override_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    """The reason of an override stays off the hosts."""
+
+    def begin(ledger: Any, generation: int, run: Any, override: str, before: str, now: float) -> Any:
+        return REAL_BEGIN(ledger, generation, run, "", before, now)
+
+    patch.setattr(_ledger, "begin", begin)
+
+
+def failed_step_does_not_stop_the_cluster(patch: pytest.MonkeyPatch) -> None:
+    """A step that failed counts as evidence like any other."""
+
+    def decide(step: str, plan: Any, evidence: Any) -> Any:
+        verb, why = REAL_DECIDE(step, plan, evidence)
+        return (_walk.RUN, "") if verb == _walk.SKIP and step not in _walk._ALWAYS else (verb, why)
+
+    patch.setattr(_walk, "decide", decide)
+
+
+def planning_writes(patch: pytest.MonkeyPatch) -> None:
+    """A plan alters what was seen."""
+
+    def due(records: Any) -> Any:
+        records[0]["ledger"]["reason"] = "planned"
+        return REAL_DUE(records)
+
+    patch.setattr(_plan, "due", due)
+
+
 MUTANTS: list[tuple[Patch, str, tuple[str, ...]]] = [
     (decode_alone_is_allowed, "faults", ("1 order",)),
     (no_evidence_is_wanted, "faults", ("1 order", "2 stage", "3 proof", "4 failure")),
@@ -134,11 +237,24 @@ MUTANTS: list[tuple[Patch, str, tuple[str, ...]]] = [
     (probes_are_not_looked_at, "faults", ("2 gate", "1 order")),
     (lock_is_always_granted, "two", ("6 lock",)),
     (fence_is_not_looked_at, "two", ("6 fence", "1 order")),
+    (slice_under_way_writes_on, "two", ("6 fence",)),
     (everything_of_a_dead_run_is_kept, "deaths", ("5 resume", "5 due", "2 gate", "live", "3 proof", "1 order")),
     (failure_is_not_recorded, "faults", ("4 record", "5 due")),
     (recorded_failure_is_resumed, "faults", ("5 resume",)),
     (other_ranks_stop_with_rank_0, "faults", ("14 ranks",)),
     (queues_are_not_judged, "faults", ("3 proof",)),
+    (evidence_of_another_run_serves, "tags", ("6 fence", "6 lock", "1 order", "3 proof", "4 others")),
+    (gated_members_are_not_looked_at_again, "faults", ("3 proof", "1 order")),
+    (kept_members_may_be_replaced, "deaths", ("3 proof",)),
+    (interrupted_run_is_never_resumed, "deaths", ("5 twice",)),
+    (interrupted_run_is_resumed_after_any_time, "deaths", ("5 resume",)),
+    (closed_routers_are_forgotten, "deaths", ("5 due",)),
+    (closed_routers_are_not_opened_again, "cut off", ("4 closed",)),
+    (requests_may_fail, "faults", ("3 proof",)),
+    (ports_are_not_looked_at, "faults", ("7 ports",)),
+    (override_is_not_recorded, "faults", ("1 override",)),
+    (failed_step_does_not_stop_the_cluster, "faults", ("4 failure",)),
+    (planning_writes, "faults", ("plan",)),
 ]
 
 

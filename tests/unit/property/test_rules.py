@@ -17,6 +17,23 @@ from .histories import FAMILIES, History, Player, histories
 #: Histories per family; more of them for a night: SGLANG_PD_HISTORIES=20000.
 HISTORIES = int(os.environ.get("SGLANG_PD_HISTORIES", "600"))
 
+#: What the histories of each family must come to at least once, to be worth anything.
+MUST_BE_SEEN = {
+    "faults": (
+        "demanded ok",
+        "full: failed",
+        "decode: refused",
+        "decode, override: ok",
+        "router: ok",
+        "when due: nothing",
+        "when due: ok",
+    ),
+    "deaths": ("died", "resumes", "keeps prefill", "keeps decode prefill", "takes over", "lock left behind"),
+    "cut off": ("full: failed", "full: refused", "demanded ok"),
+    "tags": ("full: failed", "router: failed", "demanded ok"),
+    "two": ("died", "resumes", "takes over", "full: refused", "full: failed"),
+}
+
 
 def test_playbook_walks_the_steps_of_the_core() -> None:
     """The simulated walk is that of the real playbook, which is that of the core."""
@@ -43,3 +60,5 @@ def test_rules_hold(family: str) -> None:
 
     hold()
     print(dict(seen))
+    missed = [what for what in MUST_BE_SEEN[family] if not seen[what]]
+    assert not missed, "the generator reaches too little: {}".format(missed)

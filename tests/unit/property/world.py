@@ -498,6 +498,7 @@ def show(unit: Unit) -> dict[str, Any]:
         "invocation_id": unit.invocation,
         "restarts": unit.restarts,
         "restart_policy": "no",
+        "job": 0,
         "unit_file_state": "enabled",
         "started_at": unit.started_at,
     }
