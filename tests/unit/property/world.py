@@ -31,6 +31,7 @@ NEVER_HEALTHY = "never healthy"
 DIES_AT_START = "dies at start"
 ENDS_AT_START = "ends at start"
 REFUSED = "systemd refuses"
+NOT_STARTED = "a condition does not hold"
 FLAPS_TWICE = "flaps twice"
 FLAPS = "flaps for ever"
 DIES_LATER = "healthy, dies later"
@@ -44,6 +45,7 @@ BEHAVIOURS = (
     DIES_AT_START,
     ENDS_AT_START,
     REFUSED,
+    NOT_STARTED,
     FLAPS_TWICE,
     FLAPS,
     DIES_LATER,
@@ -249,6 +251,9 @@ class World:
         behaviour = unit.next_behaviours.pop(0) if unit.next_behaviours else NORMAL
         if behaviour == REFUSED:
             return "Unit {} has a bad unit file setting.".format(unit.name)
+        if behaviour == NOT_STARTED:
+            # systemctl is content, and nothing happens.
+            return ""
         unit.restarts = 0
         self.launch(unit, behaviour, who)
         return ""
