@@ -1,0 +1,200 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of a step: evidence from registered results, slices, verdict."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+from ansible_collections.inferops.sglang_pd.plugins.action import co_restart
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _walk
+
+from ..fleet import evidence_up_to, plan_of
+
+PREFIX = "pd_step_"
+
+
+def registered(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return host variables in which the tasks' results are registered."""
+    hostvars: dict[str, dict[str, Any]] = {member["host"]: {} for member in plan["members"]}
+    for step, hosts in evidence.items():
+        for host, given in hosts.items():
+            hostvars[host][PREFIX + step] = {"clusters": {plan["cluster"]: given}, "changed": True}
+    return hostvars
+
+
+class Action(co_restart.ActionModule):
+    """The action with its surroundings replaced: arguments, and the module on the host."""
+
+    def __init__(self, arguments: dict[str, Any], answers: list[dict[str, Any]], check_mode: bool = False):
+        self._task = types.SimpleNamespace(args=arguments, check_mode=check_mode, async_val=0)
+        self.answers = answers
+        self.calls: list[dict[str, Any]] = []
+
+    def validate_argument_spec(self, argument_spec: Any = None, **more: Any) -> Any:
+        return None, dict({"evidence": PREFIX}, **self._task.args)
+
+    def _execute_module(self, module_name: Any = None, module_args: Any = None, **more: Any) -> Any:
+        self.calls.append(dict(module_args))
+        return self.answers.pop(0)
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    action: Action,
+    plan: dict[str, Any],
+    evidence: dict[str, dict[str, Any]],
+    host: str = "p",
+) -> dict[str, Any]:
+    monkeypatch.setattr(co_restart.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    return action.run(task_vars={"inventory_hostname": host, "hostvars": registered(plan, evidence)})
+
+
+def answer(plan: dict[str, Any], outcome: str, message: str = "", **more: Any) -> dict[str, Any]:
+    return {
+        "outcome": outcome,
+        "message": message,
+        "changed": True,
+        "members": {},
+        "state": {"slice": message},
+        "generation": plan["generation"],
+        "run": plan["run"]["id"],
+        **more,
+    }
+
+
+def step_of(step: str, plan: dict[str, Any]) -> dict[str, Any]:
+    return {"step": step, "plan": {"plans": {"c": plan}}}
+
+
+def test_evidence_is_what_the_tasks_registered() -> None:
+    plan = plan_of()
+    evidence = evidence_up_to(_walk.RECORD, plan)
+    assert co_restart.evidence_of(plan, registered(plan, evidence), PREFIX) == evidence
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [
+        ({"unreachable": True, "msg": "no route"}, "unreachable"),
+        ({"failed": True, "msg": "module crashed"}, "failed"),
+        ({"skipped": True}, None),
+        ({"clusters": {"another": {"outcome": "ok"}}}, None),
+        ({"clusters": {"c": {"outcome": "skipped", "message": ""}}, "skipped": True}, "skipped"),
+        ({"unreachable": True, "clusters": {"c": {"outcome": "ok"}}}, "unreachable"),
+    ],
+)
+def test_R6_only_a_result_that_tells_of_the_cluster_is_evidence(result: dict[str, Any], outcome: str | None) -> None:
+    plan = plan_of()
+    found = co_restart.evidence_of(plan, {"p": {PREFIX + "lock": result}, "d": {}, "r": {}}, PREFIX)
+    assert found.get("lock", {}).get("p", {}).get("outcome") == outcome
+
+
+def test_a_step_goes_on_in_slices_with_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    answers = [answer(plan, "waiting", "one"), answer(plan, "waiting", "two"), answer(plan, "ok", "done")]
+    action = Action(step_of("drain", plan), answers)
+    result = run(monkeypatch, action, plan, evidence_up_to("drain", plan))
+    assert [call["state"] for call in action.calls] == [{}, {"slice": "one"}, {"slice": "two"}]
+    assert action.calls[0]["slice_seconds"] < action.calls[2]["slice_seconds"]
+    assert result["clusters"]["c"]["outcome"] == "ok"
+    assert "state" not in result["clusters"]["c"]
+    assert not result.get("failed")
+
+
+def test_R2_a_step_without_evidence_is_refused_before_any_host_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    action = Action(step_of("start_decode", plan), [])
+    result = run(monkeypatch, action, plan, {}, "d")
+    assert result["failed"]
+    assert "walk the whole playbook" in result["msg"]
+    assert action.calls == []
+
+
+def test_R4_after_a_failed_step_the_rest_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    evidence = evidence_up_to("stop_decode", plan)
+    evidence["start_prefill"]["p"].update(outcome="failed", message="it died")
+    result = run(monkeypatch, Action(step_of("stop_decode", plan), []), plan, evidence, "d")
+    assert result["skipped"]
+    assert result["clusters"]["c"]["outcome"] == "skipped"
+
+
+def test_R4_a_module_that_crashed_is_a_failed_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    action = Action(step_of("drain", plan), [{"failed": True, "msg": "no requests library"}])
+    result = run(monkeypatch, action, plan, evidence_up_to("drain", plan))
+    assert result["failed"]
+    assert result["clusters"]["c"]["outcome"] == "failed"
+    assert "no requests library" in result["msg"]
+
+
+def test_a_walk_without_a_plan_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, Action({"step": "lock", "plan": {}}, []), plan_of(), {})
+    assert result["failed"]
+    assert "no plan" in result["msg"]
+
+
+@pytest.mark.parametrize("step", _walk.STEPS)
+def test_check_mode_calls_no_host(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    plan = plan_of()
+    action = Action(step_of(step, plan), [], check_mode=True)
+    for host in ("p", "d", "r"):
+        result = run(monkeypatch, action, plan, {}, host)
+        assert not result.get("failed")
+        words = result.get("msg", "")
+        assert ("would" in words) == bool(result["changed"])
+    assert action.calls == []
+
+
+def test_check_mode_says_which_unit_would_be_restarted_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    result = run(monkeypatch, Action(step_of("stop_prefill", plan), [], check_mode=True), plan, {})
+    assert result["msg"] == "would stop sglang-c-prefill.service (the chain restarts as a whole)"
+
+
+def test_verdict_is_ok_only_after_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    evidence = evidence_up_to(_walk.RECORD, plan)
+    result = run(monkeypatch, Action(step_of("verdict", plan), []), plan, evidence)
+    assert not result.get("failed")
+    assert result["lines"][0] == "cluster c: OK, generation 2, stages prefill, decode, router"
+    del evidence[_walk.SETTLE]
+    result = run(monkeypatch, Action(step_of("verdict", plan), []), plan, evidence)
+    assert result["failed"]
+    assert "step settle was not walked" in result["msg"]
+
+
+def test_R5_a_failed_verdict_says_how_far_it_came_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    evidence = evidence_up_to("restart_router", plan)
+    evidence["start_decode"]["d"] = answer(plan, "failed", "out of memory")
+    result = run(monkeypatch, Action(step_of("verdict", plan), []), plan, evidence)
+    assert result["failed"]
+    for words in ("half-restarted", "out of memory", "sglang-c-prefill.service", "pd_co_restart_clusters=c"):
+        assert words in result["msg"]
+    nothing = {"lock": {"p": answer(plan, "failed", "held")}}
+    result = run(monkeypatch, Action(step_of("verdict", plan), []), plan, nothing)
+    assert "Nothing was stopped" in result["msg"]
+
+
+def test_one_refused_cluster_fails_the_verdict_beside_a_good_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    action = Action({"step": "verdict", "plan": {"plans": {"c": plan}, "refused": {"b": ["locked"]}}}, [])
+    result = run(monkeypatch, action, plan, evidence_up_to(_walk.RECORD, plan))
+    assert result["failed"]
+    assert "cluster b: REFUSED, nothing was stopped: locked" in result["msg"]
+    assert "cluster c: OK" in result["msg"]
+
+
+def test_summary_of_several_clusters_fails_with_the_words_of_the_failed_one() -> None:
+    good = {"outcome": "ok", "message": "fine", "changed": True}
+    bad = {"outcome": "failed", "message": "first line\nevidence", "changed": True}
+    result = co_restart._summary({"a": good, "b": bad})
+    assert result["failed"]
+    assert result["msg"] == "first line\nevidence"
+    assert result["clusters"]["b"]["message"] == "first line"
+    assert result["clusters"]["a"] == good
+    assert co_restart._summary({})["skipped"]
