@@ -55,7 +55,7 @@ def observe(
 
     :param observation: ``unit`` is the unit's state as :mod:`host.systemd`
         gives it (``active_state``, ``sub_state``, ``result``, ``exit_status``,
-        ``invocation_id``), read before *and* unchanged after the probes;
+        ``invocation_id``, ``job``), read before *and* unchanged after the probes;
         ``probes`` is a list of ``{"name", "good", "detail"}``, empty where the
         unit was not worth probing; ``same_incarnation`` is False where the
         incarnation changed while the probes ran.
@@ -84,6 +84,9 @@ def observe(
         )
     if unit["active_state"] == "inactive" and is_new:
         return _end(state, FAILED, "the process ended (exit status {exit_status})".format(**unit))
+    if unit["active_state"] == "inactive" and not unit["job"]:
+        # systemctl takes such a start without a word; the reason is in the unit's journal.
+        return _end(state, FAILED, "systemd did not start it: a condition or an assertion of the unit does not hold")
     if state["restarts"] >= RESTARTS_THAT_MAKE_A_CRASH_LOOP:
         return _end(
             state,

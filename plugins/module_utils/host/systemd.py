@@ -22,8 +22,9 @@ PROPERTIES = {
     "NeedDaemonReload": "needs_daemon_reload",
     "UnitFileState": "unit_file_state",
     "ExecMainStartTimestampMonotonic": "started_monotonic",
+    "Job": "job",
 }
-_NUMBERS = ("exit_status", "main_pid", "restarts", "started_monotonic")
+_NUMBERS = ("exit_status", "main_pid", "restarts", "started_monotonic", "job")
 
 #: A line with a word in it; programs draw banners.
 _SAYS_SOMETHING = re.compile(r"[A-Za-z]{2}")

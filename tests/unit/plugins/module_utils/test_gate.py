@@ -13,7 +13,12 @@ BAD = [{"name": "/health", "good": False, "detail": "HTTP 503"}]
 
 
 def look(
-    incarnation: str = "new", active: str = "active", probes: Any = GOOD, same: bool = True, exit_status: int = 0
+    incarnation: str = "new",
+    active: str = "active",
+    probes: Any = GOOD,
+    same: bool = True,
+    exit_status: int = 0,
+    job: int = 0,
 ) -> dict[str, Any]:
     unit = {
         "invocation_id": incarnation,
@@ -21,6 +26,7 @@ def look(
         "sub_state": "running",
         "result": "exit-code",
         "exit_status": exit_status,
+        "job": job,
     }
     return {"unit": unit, "probes": probes, "same_incarnation": same}
 
@@ -78,3 +84,12 @@ def test_the_limit_names_what_was_awaited() -> None:
 
 def test_a_unit_that_is_activating_is_not_probed_good() -> None:
     assert after(*[look(active="activating")] * 5)["outcome"] == _gate.WAITING
+
+
+def test_R10_a_start_that_systemd_skipped_fails_at_once() -> None:
+    """An unmet condition: no job is left, no new incarnation came, and systemctl said nothing."""
+    queued = after(look(incarnation="old", active="inactive", probes=[], job=7))
+    assert queued["outcome"] == _gate.WAITING
+    skipped = _gate.observe(queued, look(incarnation="old", active="inactive", probes=[]), 2.0, 100, 3)
+    assert skipped["outcome"] == _gate.FAILED
+    assert "systemd did not start it" in skipped["why"]

@@ -16,6 +16,7 @@ STARTED = {
     "exit_status": 0,
     "invocation_id": "second",
     "restarts": 0,
+    "job": 0,
 }
 MEMBER = {
     "cluster": "main",
