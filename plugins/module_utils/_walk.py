@@ -206,9 +206,12 @@ def was_anything_stopped(plan: dict[str, Any], evidence: dict[str, dict[str, Any
         mine = given.get("run", plan["run"]["id"]) == plan["run"]["id"]
         return mine and given.get("outcome") in (OK, FAILED, UNREACHABLE)
 
+    # A host that was lost at a step is unreachable for every cluster in the play, also for
+    # those that had stopped before and had nothing to do there.
     return any(
         was_walked(evidence.get(step, {}).get(host, {}))
         for step in STEPS[first : STEPS.index(REQUESTS)]
+        if decide(step, plan, evidence)[0] == RUN
         for host in hosts_of_step(step, plan)
     )
 

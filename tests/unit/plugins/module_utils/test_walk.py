@@ -128,7 +128,17 @@ def test_skipped_steps_stop_nothing() -> None:
         for given in evidence[step].values():
             given["outcome"] = "skipped"
     assert not _walk.was_anything_stopped(plan, evidence)
-    assert _walk.was_anything_stopped(plan, {"stop_prefill": {"p": {"outcome": _walk.UNREACHABLE}}})
+    lost = dict(evidence_up_to("stop_prefill", plan), stop_prefill={"p": {"outcome": _walk.UNREACHABLE}})
+    assert _walk.was_anything_stopped(plan, lost), "nobody knows whether it was stopped"
+
+
+def test_R6_a_host_lost_after_its_cluster_had_stopped_stopped_nothing() -> None:
+    """Another cluster of the play goes on to a step, and the host is unreachable for both."""
+    plan = plan_of()
+    evidence = evidence_up_to("stop_prefill", plan)
+    evidence[_walk.DRAIN]["p"] = {"outcome": _walk.UNREACHABLE, "message": "no route to host"}
+    evidence["restart_router"] = {"p": {"outcome": _walk.UNREACHABLE, "message": "no route to host"}}
+    assert not _walk.was_anything_stopped(plan, evidence)
 
 
 def test_a_healthy_cluster_has_every_stage_to_restart() -> None:
