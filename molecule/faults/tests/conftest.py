@@ -84,15 +84,15 @@ def main(cluster, heal) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def drop_in() -> Iterator[Callable[[Member, str], None]]:
-    """Lines for a unit's [Service] section, until the end of the test."""
+def drop_in() -> Iterator[Callable[..., None]]:
+    """Lines for a section of a unit, until the end of the test."""
     written: list[Member] = []
 
-    def write(member: Member, lines: str) -> None:
+    def write(member: Member, lines: str, section: str = "Service") -> None:
         written.append(member)
         file = DROP_IN.format(unit=member.unit)
         member.on.check_output(
-            f"mkdir -p $(dirname {file}) && printf '[Service]\\n%%b\\n' %s > {file} && systemctl daemon-reload", lines
+            f"mkdir -p $(dirname {file}) && printf '[{section}]\\n%%b\\n' %s > {file} && systemctl daemon-reload", lines
         )
 
     yield write

@@ -70,6 +70,31 @@ def test_R10_what_systemd_refuses_all_the_same_is_said(main, co_restart):
         decode.on.check_output(f"mv {file}.away {file} && systemctl daemon-reload")
 
 
+def test_R10_a_start_that_systemd_refuses_at_once(main, co_restart, drop_in):
+    prefill = main.one("prefill")
+    before = main.incarnations("decode", "router")
+    drop_in(prefill, "RefuseManualStart=yes", section="Unit")
+    done = co_restart()
+    assert done.rc != 0
+    assert f"{prefill.unit} on box1: systemd refuses to start it" in done.stdout, done
+    assert "may be requested by dependency only" in done.stdout, "systemd's own words"
+    assert main.incarnations("decode", "router") == before
+
+
+def test_R10_a_start_that_systemd_takes_and_skips(main, co_restart, drop_in):
+    """An unmet condition is no error to systemctl; it is found without awaiting the limit."""
+    prefill = main.one("prefill")
+    before = main.incarnations("decode", "router")
+    drop_in(prefill, "ConditionPathExists=/models/missing", section="Unit")
+    done = co_restart()
+    assert done.rc != 0
+    assert f"{prefill.unit} on box1: systemd did not start it" in done.stdout, done
+    assert "ConditionPathExists=/models/missing" in done.stdout, "systemd's own words"
+    ledger = prefill.ledger
+    assert ledger["ended_at"] - ledger["began_at"] < prefill.description["healthy_limit_seconds"] / 2
+    assert main.incarnations("decode", "router") == before
+
+
 def test_R12_a_bootstrap_port_that_somebody_took_meanwhile_does_not_pass(main, start_co_restart):
     """The prefill's health is 200 without its bootstrap server; nobody could transfer from it."""
     prefill = main.one("prefill")
@@ -90,6 +115,37 @@ def test_R12_a_bootstrap_port_that_somebody_took_meanwhile_does_not_pass(main, s
         output = controller.output
         assert "port 8998" in output and "is held by pid" in output, output
         assert "port-taker" in output or "python3 -c" in output, output
+        assert main.incarnations("decode", "router") == before
+    finally:
+        prefill.on.run("systemctl stop port-taker")
+
+
+def test_R12_a_bootstrap_server_of_somebody_else_does_not_open_the_gate(main, co_restart, healthy_limit):
+    """It is there before the new process binds, and answers 200: only its owner gives it away."""
+    prefill = main.one("prefill")
+    before = main.incarnations("decode", "router")
+    healthy_limit(prefill, 8)
+    # The unit notes its configuration just before its process starts: then the port is taken.
+    taker = (
+        "import http.server, time\n"
+        f"noted = '/run/{prefill.unit}/configuration'\n"
+        "def content():\n"
+        "    try: return open(noted).read()\n"
+        "    except OSError: return ''\n"
+        "class Good(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self): self.send_response(200); self.end_headers()\n"
+        "old = content()\n"
+        "while content() in ('', old): time.sleep(0.001)\n"
+        "http.server.ThreadingHTTPServer(('0.0.0.0', 8998), Good).serve_forever()\n"
+    )
+    prefill.on.check_output("systemd-run --quiet --collect --unit port-taker python3 -c %s", taker)
+    try:
+        done = co_restart()
+        assert done.rc != 0
+        assert prefill.is_active, "the engine runs without its bootstrap server"
+        assert prefill.get("/health", "--output /dev/null --write-out '%{http_code}'") == "200"
+        assert "not healthy after 8 s" in done.stdout and "port 8998: held by pid" in done.stdout, done
+        assert "python3 -c" in done.stdout and "not by this unit" in done.stdout, done
         assert main.incarnations("decode", "router") == before
     finally:
         prefill.on.run("systemctl stop port-taker")

@@ -57,6 +57,28 @@ def test_R6_what_the_dead_run_left_in_good_order_is_not_restarted_again(main, st
     assert not locked(main)
 
 
+def test_R6_controller_killed_in_the_prefill_stage(main, start_co_restart, co_restart):
+    """The prefill that the dead run started comes up by itself: it is gated, not started again."""
+    prefill = main.one("prefill")
+    before = main.incarnations()
+    generation = prefill.ledger["generation"] + 1
+    prefill.faults(slow_start=6)
+    controller = start_co_restart()
+    wait_for("the prefill starts", begun(prefill, generation, "started"))
+    controller.kill()
+    started = prefill.incarnation
+    assert started != before[PREFILL]
+    assert main.incarnations("decode", "router") == {k: v for k, v in before.items() if "prefill" not in k}
+    done = co_restart()
+    assert done.rc == 0, done
+    assert "resumes interrupted run" in done.stdout, done
+    assert prefill.incarnation == started, "nothing restarted twice without need"
+    after = main.incarnations("decode", "router")
+    assert all(after[name] != before[name] for name in after), "nothing skipped"
+    main.assert_started_in_order()
+    main.assert_serves(requests=2)
+
+
 def test_R6_killed_and_then_restarted_by_hand_the_whole_chain_starts_anew(main, start_co_restart, co_restart):
     before = killed_while_the_decode_starts(main, start_co_restart)
     main.one("decode").faults()
@@ -109,6 +131,24 @@ def test_R7_of_two_co_restarts_one_wins_and_the_other_names_it(main, start_co_re
     prefill.faults()
     assert {member.ledger["generation"] for member in main.members} == {generation}
     main.assert_started_in_order()
+
+
+def test_R7_two_co_restarts_that_start_at_the_same_time(main, start_co_restart):
+    before = main.incarnations()
+    prefill = main.one("prefill")
+    generation = prefill.ledger["generation"] + 1
+    prefill.faults(slow_start=6)
+    runs = [start_co_restart(purpose=purpose) for purpose in ("red", "green")]
+    codes = [run.end() for run in runs]
+    assert sorted(code == 0 for code in codes) == [False, True], [run.output for run in runs]
+    winner, loser = sorted(runs, key=lambda run: run.end() != 0)
+    assert "cluster main is locked by" in loser.output and f"pid {winner.pid} (" in loser.output, loser.output
+    assert {member.ledger["generation"] for member in main.members} == {generation}, "exactly one new generation"
+    assert {member.ledger["outcome"] for member in main.members} == {"ok"}
+    after = main.incarnations()
+    assert all(after[name] != before[name] for name in after)
+    main.assert_started_in_order()
+    assert not locked(main)
 
 
 FOREIGN = {

@@ -46,6 +46,24 @@ def test_an_unknown_cluster_is_named(main, co_restart, nothing_happens):
     assert "Unknown cluster mian; the inventory has main, other" in done.stdout, done
 
 
+def test_a_cluster_of_the_inventory_that_is_not_deployed(run_playbook, nothing_happens):
+    engines = [{"cluster": "main"}, {"cluster": "ghost", "port": 32000, "bootstrap_port": 9997}]
+    done = run_playbook(
+        "co_restart",
+        extra_vars={
+            "pd_co_restart_clusters": ["ghost"],
+            "pd_cluster": ["main", "other", "ghost"],
+            "pd_prefill_engines": engines,
+            "pd_decode_engines": engines,
+            "pd_router_routers": [{"cluster": "ghost", "port": 32001, "metrics_port": 29009}],
+        },
+    )
+    assert done.rc != 0
+    for role, host in (("prefill", "box1"), ("decode", "box2"), ("router", "box1")):
+        words = f"no {role} of cluster ghost is deployed on {host}: run inferops.sglang_pd.deploy"
+        assert words in done.stdout, done
+
+
 def test_R12_two_prefills_with_one_bootstrap_port_are_refused(main, run_playbook, nothing_happens):
     engines = [{"cluster": "main"}, {"cluster": "other", "port": 31000}]
     done = run_playbook("deploy", extra_vars={"pd_prefill_engines": engines})
