@@ -181,7 +181,7 @@ def _would(step: str, plans: dict[str, Any], host: str) -> dict[str, Any]:
     words = []
     for plan in plans.values():
         for member in _walk.members_of_step(step, plan, host):
-            if step in _DOES:
+            if step in _DOES and not (step.startswith("stop_") and member["action"] == "start"):
                 words.append("would {0} {1} ({2})".format(_DOES[step], member["unit"], member["reason"]))
     if not words:
         return {"skipped": True, "changed": False, "skip_reason": "nothing would be changed by this step here"}

@@ -400,7 +400,7 @@ class _Step:
     def stop(self) -> dict[str, Any]:
         changed = False
         for member in self.members:
-            if member["action"] != "restart" or self.phase(member) not in ("", _ledger.STOPPING):
+            if member["action"] == "keep" or self.phase(member) not in ("", _ledger.STOPPING):
                 continue
             unit = self.host.unit(member["unit"])
             self.write_begin(member, unit["invocation_id"])

@@ -73,7 +73,8 @@ def members_of_step(step: str, plan: dict[str, Any], host: str) -> list[dict[str
         here = [m for m in here if m["role"] == stage and m["action"] != "none"]
         if step.startswith("stop_"):
             others = step.endswith("_ranks")
-            here = [m for m in here if m["action"] == "restart" and (m["node_rank"] > 0) == others]
+            # One that was down when the plan was made may run by now: it is stopped like the others.
+            here = [m for m in here if m["action"] in ("restart", "start") and (m["node_rank"] > 0) == others]
     elif step in (DRAIN, SETTLE):
         here = [m for m in here if m["role"] != ROUTER and m["node_rank"] == 0]
     elif step == REQUESTS:
