@@ -215,6 +215,7 @@ class World:
         unit.timer += 1
         unit.running = ""
         unit.ready_at = math.inf
+        unit.closed = unit.wedged = False
         unit.stopped_at = self.clock
         self.event += 1
         self.ends.setdefault(unit.invocation, self.event)

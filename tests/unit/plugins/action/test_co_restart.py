@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.inferops.sglang_pd.plugins.action import co_restart
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _walk
 
-from ..fleet import evidence_up_to, plan_of
+from ..fleet import evidence_up_to, plan_of, record
 
 PREFIX = "pd_step_"
 
@@ -198,3 +198,10 @@ def test_summary_of_several_clusters_fails_with_the_words_of_the_failed_one() ->
     assert result["clusters"]["b"]["message"] == "first line"
     assert result["clusters"]["a"] == good
     assert co_restart._summary({})["skipped"]
+
+
+def test_check_mode_stops_nothing_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of([record("prefill", "p"), record("decode", "d", active_state="failed"), record("router", "r")])
+    stop, start = [Action(step_of(step, plan), [], check_mode=True) for step in ("stop_decode", "start_decode")]
+    assert run(monkeypatch, stop, plan, {}, "d")["skipped"]
+    assert "would start" in run(monkeypatch, start, plan, {}, "d")["msg"]

@@ -144,3 +144,10 @@ def test_R6_a_host_lost_after_its_cluster_had_stopped_stopped_nothing() -> None:
 def test_a_healthy_cluster_has_every_stage_to_restart() -> None:
     assert _walk.stages_restarted(plan_of(healthy())) == ["prefill", "decode", "router"]
     assert _walk.stages_restarted(plan_of(stages=["router"])) == ["router"]
+
+
+def test_a_member_that_was_down_at_planning_is_stopped_where_it_runs_by_now() -> None:
+    down = record("decode", "d", active_state="failed")
+    plan = plan_of([record("prefill", "p"), down, record("router", "r")])
+    (decode,) = _walk.members_of_step("stop_decode", plan, "d")
+    assert decode["action"] == "start"
