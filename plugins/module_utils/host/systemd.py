@@ -91,8 +91,9 @@ class Systemd:
         """
         # A unit that has just failed: its last words may still be on their way to the journal.
         self._run(["journalctl", "--sync"])
-        command = ["journalctl", "--no-pager", "--output=cat", "--unit=" + name]
+        # With --since, --lines counts from the oldest line in many releases; --reverse does not.
+        command = ["journalctl", "--no-pager", "--output=cat", "--reverse", "--unit=" + name]
         command += ["--lines={0}".format(3 * lines), "--since=@{0:.0f}".format(since)]
         _status, out, _err = self._run(command)
-        found = [_COLOUR.sub("", line) for line in out.splitlines()]
+        found = [_COLOUR.sub("", line) for line in reversed(out.splitlines())]
         return [line for line in found if _SAYS_SOMETHING.search(line)][-lines:]

@@ -64,5 +64,8 @@ def test_stops_and_restarts_are_queued() -> None:
 
 
 def test_R4_the_last_lines_that_say_something_are_evidence() -> None:
-    text = "".join("line {}\n".format(n) for n in "abcdef") + "=====\n\n\x1b[31mOut of memory\x1b[0m\n"
-    assert Systemd(Programs(no_pager=(0, text, ""))).journal("u", 1000.0, 3) == ["line e", "line f", "Out of memory"]
+    # As journalctl gives them: the newest first. Without --reverse its --lines would be the oldest.
+    text = "\x1b[31mOut of memory\x1b[0m\n\n=====\n" + "".join("line {}\n".format(n) for n in "fedcba")
+    programs = Programs(no_pager=(0, text, ""))
+    assert Systemd(programs).journal("u", 1000.0, 3) == ["line e", "line f", "Out of memory"]
+    assert "--reverse" in programs.calls[-1]
