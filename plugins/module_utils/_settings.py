@@ -45,11 +45,21 @@ class Flag:
 
 
 class Variable:
-    """A setting that becomes an environment variable of the engine."""
+    """A setting that becomes an environment variable of the engine.
 
-    def __init__(self, name: str, roles: tuple[str, ...] = BOTH):
+    :param named_by: setting that may give the variable another name.
+    """
+
+    def __init__(self, name: str, roles: tuple[str, ...] = BOTH, named_by: str = ""):
         self.name = name
         self.roles = roles
+        self.named_by = named_by
+
+
+class VariableName:
+    """A setting that names the environment variable of another one."""
+
+    roles: tuple[str, ...] = ()
 
 
 def _flag(name: str, roles: tuple[str, ...] = BOTH) -> Flag:
@@ -62,7 +72,7 @@ def _switch(name: str, roles: tuple[str, ...] = BOTH) -> Flag:
 
 #: The settings ``pd_engine_<name>``, in the order in which they are rendered.
 #: Where a spelling depends on the version it was tried on that version's own parser.
-TABLE: dict[str, Flag | Variable] = {
+TABLE: dict[str, Flag | Variable | VariableName] = {
     "model_path": _flag("--model-path"),
     "served_model_name": _flag("--served-model-name"),
     "trust_remote_code": _switch("--trust-remote-code"),
@@ -87,7 +97,9 @@ TABLE: dict[str, Flag | Variable] = {
     # Default on in the engine and without a flag of its own.
     "multi_stream_overlap": Variable("SGLANG_OPT_USE_MULTI_STREAM_OVERLAP"),
     # Read by builds that patch the constant in the sampling kernel; stock sglang ignores it.
-    "target_ctas": Variable("TARGET_CTAS"),
+    # Builds differ in what they call it.
+    "target_ctas": Variable("TARGET_CTAS", named_by="target_ctas_variable"),
+    "target_ctas_variable": VariableName(),
     "bootstrap_timeout_seconds": Variable("SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT"),
     "waiting_timeout_seconds": Variable("SGLANG_DISAGGREGATION_WAITING_TIMEOUT"),
     "heartbeat_interval_seconds": Variable("SGLANG_DISAGGREGATION_HEARTBEAT_INTERVAL"),
@@ -140,10 +152,10 @@ def render(settings: dict[str, Any], role: str, version: str) -> tuple[list[str]
     environment: dict[str, str] = {}
     for name, how in TABLE.items():
         value = settings.get(name)
-        if not is_set(value) or role not in how.roles:
+        if not is_set(value) or isinstance(how, VariableName) or role not in how.roles:
             continue
         if isinstance(how, Variable):
-            environment[how.name] = environment_value(value)
+            environment[spelling(name, settings, version)] = environment_value(value)
         elif how.switch:
             if not isinstance(value, bool):
                 raise SettingError("{0} takes true or false, not {1!r}".format(name, value))
@@ -152,6 +164,19 @@ def render(settings: dict[str, Any], role: str, version: str) -> tuple[list[str]
         else:
             arguments += [how.spelling(version), argument_value(value)]
     return arguments, environment
+
+
+def spelling(name: str, settings: dict[str, Any], version: str) -> str:
+    """Return the flag or environment variable that carries a setting, "" for one that only names another.
+
+    :param name: a key of :data:`TABLE`.
+    """
+    how = TABLE[name]
+    if isinstance(how, Flag):
+        return how.spelling(version)
+    if isinstance(how, VariableName):
+        return ""
+    return str(settings.get(how.named_by) or how.name)
 
 
 def normal(settings: dict[str, Any]) -> dict[str, Any]:
@@ -176,8 +201,9 @@ def argument_value(value: Any) -> str:
 def environment_value(value: Any) -> str:
     """Return a value as sglang's environment wants it.
 
-    sglang accepts true/1/yes/y/false/0/no/n as a boolean and ends with a ValueError
-    for anything else, "on" and "off" included.
+    sglang accepts true/1/yes/y/false/0/no/n as a boolean. For anything else, "on" and
+    "off" included, it warns and takes the setting's default (environ.py of 0.5.16 and
+    0.5.23), so "off" would silently stay on.
     """
     if isinstance(value, bool):
         return "1" if value else "0"

@@ -459,8 +459,8 @@ NOT_ON_DISK = ("extra_args", "extra_env")
 def member_file(member: dict[str, Any], **deployed: Any) -> dict[str, Any]:
     """Return what the host keeps of a member, with what the deployment adds to it.
 
-    :param deployed: ``configuration``, ``version``, ``secrets_file``, ``stop_limit_seconds``,
-        ``healthy_limit_seconds``.
+    :param deployed: ``configuration``, ``version``, ``exec_start`` (argument list), ``environment``
+        (the part that the unit file shows), ``secrets_file``, ``stop_limit_seconds``, ``healthy_limit_seconds``.
     """
     kept = {key: value for key, value in member.items() if key not in NOT_ON_DISK}
     return dict(kept, **deployed)

@@ -51,6 +51,11 @@ def test_founding_settings() -> None:
     )
 
 
+def test_target_ctas_goes_by_the_name_that_the_build_reads() -> None:
+    settings = {"target_ctas": 512, "target_ctas_variable": "SAMPLER_CTAS"}
+    assert _settings.render(settings, "decode", "0.5.23") == ([], {"SAMPLER_CTAS": "512"})
+
+
 def test_unknown_setting_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(_settings.SettingError, match="targt_ctas; did you mean target_ctas"):
         _settings.render({"targt_ctas": 1}, "decode", "0.5.23")
