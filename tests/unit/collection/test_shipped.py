@@ -54,6 +54,9 @@ def test_installed_elsewhere_its_playbooks_and_docs_work(archive: Path, tmp_path
             [*command, "--syntax-check"], check=False, capture_output=True, text=True, env=environment
         )
         assert done.returncode == 0, done.stderr
+    command = ["ansible-playbook", "-i", str(ROOT / "inventory/one_box"), "inferops.sglang_pd.co_restart"]
+    listed = subprocess.run([*command, "--list-tasks"], check=True, capture_output=True, text=True, env=environment)
+    assert "Decode stage - start, and wait until every decode is healthy" in listed.stdout, listed
     for kind, names in (
         ("module", ["member_info", "co_restart_plan", "co_restart", "co_restart_step"]),
         ("role", ["pd_engine", "pd_prefill", "pd_decode", "pd_router"]),

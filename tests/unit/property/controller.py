@@ -24,6 +24,7 @@ from .rules import Rules, Slice
 from .world import SimulatedHost, UnreachableError, World, member_info
 
 PLAYBOOK = Path(__file__).parents[3] / "playbooks" / "co_restart.yml"
+STEP_TASKS = "tasks/co_restart_steps.yml"
 ACTION = "inferops.sglang_pd.co_restart"
 
 #: More slices than any run can need.
@@ -37,18 +38,16 @@ def steps_of_playbook() -> list[str]:
     assert play["ignore_errors"] is True
     assert play["ignore_unreachable"] is True
     assert "strategy" not in play
-    steps = []
-    for task in play["tasks"]:
-        if ACTION not in task:
-            continue
-        step = task[ACTION]["step"]
-        if step == co_restart.VERDICT:
-            assert task is play["tasks"][-1]
-            assert task["ignore_errors"] is False
-        else:
-            assert task["register"] == "pd_step_" + step
-            steps.append(step)
-    return steps
+    verdict = play["tasks"][-1]
+    assert verdict[ACTION] == {"step": co_restart.VERDICT}
+    assert verdict["ignore_errors"] is False
+    # Imported, not included: --start-at-task and --list-tasks see the steps.
+    assert [task for task in play["tasks"] if task.get("ansible.builtin.import_tasks") == STEP_TASKS]
+    with (PLAYBOOK.parent / STEP_TASKS).open(encoding="utf-8") as source:
+        tasks = yaml.safe_load(source)
+    for task in tasks:
+        assert task["register"] == "pd_step_" + task[ACTION]["step"]
+    return [task[ACTION]["step"] for task in tasks]
 
 
 STEPS = steps_of_playbook()
