@@ -84,6 +84,27 @@ def main(cluster, heal) -> Iterator[Cluster]:
 
 
 @pytest.fixture
+def without_network(on, cluster, hosts_command):
+    """Take a host off the network for a while.
+
+    Cluster other has a decode there too: what its router makes of that is not what is
+    tested, so it is given the time to find its worker again.
+    """
+
+    @contextlib.contextmanager
+    def cut(host: str) -> Iterator[None]:
+        hosts_command("cut", host)
+        try:
+            yield
+        finally:
+            hosts_command("join", host)
+        wait_for(f"{host} answers again", lambda: on(host).run("true").rc == 0)
+        wait_for("cluster other serves again", lambda: cluster("other").ask(limit_seconds=5), limit_seconds=180)
+
+    return cut
+
+
+@pytest.fixture
 def drop_in() -> Iterator[Callable[..., None]]:
     """Lines for a section of a unit, until the end of the test."""
     written: list[Member] = []
