@@ -59,6 +59,8 @@ class ActionModule(ActionBase):
                     "choices": [_plan.ALWAYS, _plan.WHEN_DUE, _plan.FIRST_START],
                     "default": _plan.ALWAYS,
                 },
+                "preflight": {"type": "str", "default": "pd_preflight"},
+                "accept": {"type": "list", "elements": "str", "default": []},
                 "take_over": text,
                 "purpose": dict(text, default="co-restart"),
                 "run_id": text,
@@ -78,7 +80,7 @@ class ActionModule(ActionBase):
         )
         hostvars = task_vars["hostvars"]
         wanted, homeless = inventory_clusters(task_vars["groups"], hostvars)
-        seen = _seen(task_vars["ansible_play_hosts_all"], hostvars, given["members"])
+        seen = _seen(task_vars["ansible_play_hosts_all"], hostvars, given["members"], given["preflight"])
         chosen = given["clusters"] or sorted(
             cluster
             for cluster, roles in wanted.items()
@@ -94,6 +96,7 @@ class ActionModule(ActionBase):
             "override": given["override"],
             "when": given["restart_when"],
             "take_over": given["take_over"],
+            "accepted": given["accept"],
             "resume_limit_seconds": given["resume_limit_seconds"],
             "gone_owners": _gone_owners(seen),
             "options": {name: given[name] for name in STEP_OPTIONS},
@@ -153,8 +156,8 @@ def inventory_clusters(groups: Any, hostvars: Any) -> tuple[dict[str, dict[str, 
     return wanted, homeless
 
 
-def _seen(hosts: list[str], hostvars: Any, registered: str) -> dict[str, dict[str, Any]]:
-    seen = {}
+def _seen(hosts: list[str], hostvars: Any, registered: str, preflight: str) -> dict[str, dict[str, Any]]:
+    seen: dict[str, dict[str, Any]] = {}
     for host in hosts:
         result = hostvars[host].get(registered)
         if result is None:
@@ -163,6 +166,10 @@ def _seen(hosts: list[str], hostvars: Any, registered: str) -> dict[str, dict[st
             seen[host] = {"unreachable": str(result.get("msg", "no answer")).strip()}
         else:
             seen[host] = {"members": result["members"], "locks": result["locks"], "now": result["now"]}
+            judged = hostvars[host].get(preflight) or {}
+            if judged.get("failed") or judged.get("unreachable"):
+                seen[host] = {"unreachable": str(judged.get("msg", "no answer")).strip()}
+            seen[host]["preflight"] = judged.get("members", {})
     return seen
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _settings, _topology, _unit
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _preflight, _settings, _topology, _unit
 
 
 def resolve_engines(role: str, **given: Any) -> dict[str, Any]:
@@ -35,6 +35,12 @@ def cluster_hosts(groups: Any, hostvars: Any, cluster: Any) -> list[str]:
 def topology_problems(members: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return what is wrong with members taken together."""
     return _topology.problems_of(members)
+
+
+def split_problems(problems: list[dict[str, str]], accepted: list[str]) -> dict[str, list[dict[str, str]]]:
+    """Return the problems that refuse (``refused``) and those accepted by their rules' names (``accepted``)."""
+    refused, let_pass = _preflight.split(problems, accepted)
+    return {"refused": refused, "accepted": let_pass}
 
 
 def describe_problems(problems: list[dict[str, str]]) -> str:
@@ -70,6 +76,7 @@ class FilterModule:
             "resolve_routers": resolve_routers,
             "cluster_hosts": cluster_hosts,
             "topology_problems": topology_problems,
+            "split_problems": split_problems,
             "describe_problems": describe_problems,
             "unknown_variables": unknown_variables,
             "engine_unit": engine_unit,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _lock, _topology, _walk
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _lock, _preflight, _topology, _walk
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import (
     PREFILL,
     ROUTER,
@@ -37,11 +37,13 @@ def make_plan(
     """Return what to do with one cluster.
 
     :param wanted_hosts: hosts by role, as the inventory groups and ``pd_cluster`` say.
-    :param seen: what the ``member_info`` module gave, by host; a host that could not be
-        reached has ``unreachable`` (a message), one outside the play has no entry.
+    :param seen: what the ``member_info`` module gave, by host, and ``preflight`` (what the module of
+        that name gave, by unit); a host that could not be reached has ``unreachable`` (a message),
+        one outside the play has no entry.
     :param asked: ``run`` (id, owner, purpose), ``stages`` (list), ``override`` (reason or
         ""), ``when`` (always, when_due, first_start), ``resume_limit_seconds``,
-        ``take_over`` (reason or ""), ``options`` (numbers that the steps read),
+        ``take_over`` (reason or ""), ``accepted`` (names of rules, see :func:`_preflight.split`),
+        ``options`` (numbers that the steps read),
         ``gone_owners`` (owners of locks that the controller knows to be dead).
     :return: ``decision`` (``go``, ``refused``, ``nothing``), ``problems`` (with ``refused``),
         ``why``, ``warnings``, ``due`` (reasons for a co-restart), and with ``go`` the plan
@@ -56,12 +58,13 @@ def make_plan(
         return dict(result, decision="refused")
 
     members = [record["member"] for record in records]
-    result["problems"] = _topology.problems_of(members) + _problems_of_ports(records)
+    refusing, accepted = _preflight.split(_topology.problems_of(members), asked["accepted"])
+    result["problems"] = refusing + _problems_of_ports(records)
     problems_of_lock, lock_message = _lock_now(cluster, records, seen, asked)
     result["problems"] += problems_of_lock
     stages = tuple(stage for stage in STAGES if stage in asked["stages"])
     result["problems"] += _problems_of_stages(cluster, stages, records, asked)
-    result["warnings"] = _warnings(records)
+    result["warnings"] = _warnings(records) + [_accepted(item) for item in accepted]
     if result["problems"]:
         return dict(result, decision="refused")
 
@@ -82,6 +85,10 @@ def make_plan(
         member = dict(record["member"], before=record["unit"]["invocation_id"])
         member["action"], member["reason"] = _action(record, stages, keep)
         planned.append(member)
+    refusing, accepted = _preflight.split(_problems_of_hosts(planned, seen), asked["accepted"])
+    result["warnings"] += [_accepted(item) for item in accepted]
+    if refusing:
+        return dict(result, decision="refused", problems=refusing)
     generation = 1 + max(max(r["ledger"]["generation"], _fence(r["ledger"])) for r in records)
     return dict(
         result,
@@ -97,6 +104,20 @@ def make_plan(
         options=asked["options"],
         why="; ".join(result["due"]) or "asked for",
     )
+
+
+def _problems_of_hosts(planned: list[dict[str, Any]], seen: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+    """Return what the hosts find wrong with the members that would be started."""
+    found = []
+    for member in planned:
+        if member["action"] in ("restart", "start"):
+            judged = seen[member["host"]]["preflight"].get(member["unit"], {})
+            found += [dict(item, host=member["host"]) for item in judged.get("problems", [])]
+    return found
+
+
+def _accepted(item: dict[str, str]) -> str:
+    return "accepted by pd_preflight_accept: {0}".format(_topology.describe_problem(item))
 
 
 def lock_host(members: list[dict[str, Any]]) -> str:
@@ -184,21 +205,7 @@ def _problems_of_ports(records: list[dict[str, Any]]) -> list[dict[str, str]]:
         for listener in record["listeners"]:
             if listener["unit"] == record["member"]["unit"]:
                 continue
-            found.append(
-                problem(
-                    "ports are free or our own",
-                    "port {port} of {mine} is held by pid {pid} ({command}): {remedy}".format(
-                        mine=record["member"]["unit"],
-                        remedy="stop its unit, systemctl disable --now {unit}".format(**listener)
-                        if listener["unit"]
-                        else "end that process",
-                        port=listener["port"],
-                        pid=listener["pid"],
-                        command=listener["command"],
-                    ),
-                    record["member"]["host"],
-                )
-            )
+            found.append(_preflight.problem_of_port(record["member"], listener))
         if record["unit"]["load_state"] != "loaded":
             found.append(
                 problem(

@@ -213,6 +213,7 @@ def _problems_of_engine(engine: dict[str, Any]) -> list[dict[str, str]]:
         own += ["--node-rank", "--dist-init-addr", "--enable-metrics", "--extra-metric-labels", "--api-key"]
         for message in _settings.repeated_flags(arguments + own, engine["extra_args"]):
             found.append(problem("every flag once", message, host, "pd_{0}_extra_args".format(role)))
+    found += _problems_of_network(engine)
     gpus = engine["gpus"]
     tp, pp = int(engine["settings"].get("tp_size") or 1), int(engine["settings"].get("pp_size") or 1)
     if gpus and len(set(gpus)) != len(gpus):
@@ -228,6 +229,24 @@ def _problems_of_engine(engine: dict[str, Any]) -> list[dict[str, str]]:
                 "pd_{0}_gpus".format(role),
             )
         )
+    return found
+
+
+def _problems_of_network(engine: dict[str, Any]) -> list[dict[str, str]]:
+    """Return contradictions between the two ways to choose network devices for the KV transfer."""
+    pinned = str(engine["extra_env"].get("UCX_NET_DEVICES") or "")
+    backend = engine["settings"].get("transfer_backend")
+    if not pinned or backend != "nixl":
+        return []
+    rule, variable = "one choice of network devices", "pd_engine_extra_env"
+    found = []
+    if _settings.is_set(engine["settings"].get("ib_device")):
+        message = "UCX_NET_DEVICES={0} overrides ib_device {1}, with nothing but a warning: give one of them"
+        found.append(problem(rule, message.format(pinned, engine["settings"]["ib_device"]), engine["host"], variable))
+    # RDMA devices are written with their port: mlx5_0:1. NIXL speaks TCP beside them.
+    if all(":" in device or device.startswith("mlx") for device in pinned.split(",")):
+        message = "UCX_NET_DEVICES={0} names no interface that speaks TCP, NIXL cannot connect without: add lo or eth0"
+        found.append(problem(rule, message.format(pinned), engine["host"], variable))
     return found
 
 
@@ -456,11 +475,15 @@ def resolve_routers(
 NOT_ON_DISK = ("extra_args", "extra_env")
 
 
-def member_file(member: dict[str, Any], **deployed: Any) -> dict[str, Any]:
+#: What of a unit the host keeps with its member: all but what may be secret.
+OF_THE_UNIT = ("configuration", "exec_start", "environment", "private_names", "secret_names")
+
+
+def member_file(member: dict[str, Any], runs: dict[str, Any], **deployed: Any) -> dict[str, Any]:
     """Return what the host keeps of a member, with what the deployment adds to it.
 
-    :param deployed: ``configuration``, ``version``, ``exec_start`` (argument list), ``environment``
-        (the part that the unit file shows), ``secrets_file``, ``stop_limit_seconds``, ``healthy_limit_seconds``.
+    :param runs: what its unit runs, see :func:`_unit.engine_unit`.
+    :param deployed: ``version``, ``secrets_file``, ``user``, ``stop_limit_seconds``, ``healthy_limit_seconds``.
     """
     kept = {key: value for key, value in member.items() if key not in NOT_ON_DISK}
-    return dict(kept, **deployed)
+    return dict(kept, **{key: runs[key] for key in OF_THE_UNIT}, **deployed)

@@ -15,6 +15,20 @@ from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _settings
 
+#: Options that the collection gives every engine by itself.
+ENGINE_FLAGS = (
+    "--host",
+    "--port",
+    "--disaggregation-mode",
+    "--disaggregation-bootstrap-port",
+    "--nnodes",
+    "--node-rank",
+    "--dist-init-addr",
+    "--enable-metrics",
+    "--extra-metric-labels",
+    "--config",
+)
+
 
 def engine_unit(engine: dict[str, Any], install: dict[str, Any]) -> dict[str, Any]:
     """Return what an engine's unit runs.
@@ -25,7 +39,8 @@ def engine_unit(engine: dict[str, Any], install: dict[str, Any]) -> dict[str, An
         without their dashes, as the engine's ``--config`` reads them; {} for none).
     :return: ``exec_start`` (argument list), ``environment`` (of the settings, for the unit
         file), ``private_environment`` (the user's own, which may hold secrets, for a file
-        that others cannot read), ``configuration`` (hash of all that the process reads,
+        that others cannot read), ``private_names`` (of its variables), ``secret_names`` (of the
+        arguments in the secrets file), ``configuration`` (hash of all that the process reads,
         its version and its secrets included).
     """
     arguments, environment = _settings.render(engine["settings"], engine["role"], install["version"])
@@ -125,8 +140,21 @@ def _sealed(
         "exec_start": arguments,
         "environment": environment,
         "private_environment": private,
+        "private_names": sorted(private),
+        "secret_names": sorted(install["secrets"]),
         "configuration": hashlib.sha256(content.encode()).hexdigest()[:16],
     }
+
+
+def command_of(member: dict[str, Any]) -> tuple[str, list[str], list[str]]:
+    """Return the interpreter of a member, what follows its ``-m``, and the arguments behind that.
+
+    :param member: with ``exec_start`` and, for a router, ``package``.
+    """
+    words = member["exec_start"]
+    start = words.index("-m") + 1
+    program = ROUTER_MODULES[member["package"]][1:] if "package" in member else ["sglang.launch_server"]
+    return words[0], program, words[start + len(program) :]
 
 
 _PLAIN = re.compile(r"^[A-Za-z0-9_.,:/@+=-]+$")

@@ -58,6 +58,15 @@ options:
     type: str
     choices: [always, when_due, first_start]
     default: always
+  preflight:
+    description: Name under which the results of M(inferops.sglang_pd.preflight) are registered.
+    type: str
+    default: pd_preflight
+  accept:
+    description: Rules whose problems are to be warned of only, by their names, see C(docs/deploy.md).
+    type: list
+    elements: str
+    default: []
   take_over:
     description: Reason for taking over the lock of another run before its deadline.
     type: str

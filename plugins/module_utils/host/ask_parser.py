@@ -18,6 +18,7 @@ import json
 import os
 import runpy
 import sys
+from typing import Any, Callable
 
 MARK = "options of the parser: "
 
@@ -38,7 +39,7 @@ REPEATABLE = tuple(
 )
 
 
-def accepts(reads, text):
+def accepts(reads: Callable[[str], Any], text: str) -> bool:
     """Tell whether a type callable takes a text; it may raise whatever it likes."""
     try:
         reads(text)
@@ -47,14 +48,15 @@ def accepts(reads, text):
     return True
 
 
-def kind_of(action):
+def kind_of(action: argparse.Action) -> str:
     """Return what values of an option look like: a value of :data:`KINDS`, or text."""
-    if action.nargs == 0 or action.type in (None, str):
+    reads = action.type
+    if action.nargs == 0 or not callable(reads) or reads is str:
         return "text"
-    return KINDS.get(tuple(text for text in PROBES if accepts(action.type, text)), "text")
+    return KINDS.get(tuple(text for text in PROBES if accepts(reads, text)), "text")
 
 
-def describe(parser):
+def describe(parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
     """Return the options of a parser: ``names``, ``takes``, ``kind``, ``choices``, ``repeatable``.
 
     ``takes`` is how many values one use takes: a number, ``?``, ``*`` or ``+``.
@@ -72,7 +74,7 @@ def describe(parser):
     ]
 
 
-def show(parser, args=None, namespace=None):
+def show(parser: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> None:
     """Stand in for ``ArgumentParser.parse_args``: print the options and end the process."""
     sys.stdout.write("\n" + MARK + json.dumps(describe(parser)) + "\n")
     sys.stdout.flush()
@@ -81,6 +83,6 @@ def show(parser, args=None, namespace=None):
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser.parse_args = show
+    argparse.ArgumentParser.parse_args = show  # type: ignore[assignment, method-assign]
     module, sys.argv[1:] = sys.argv[1], sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

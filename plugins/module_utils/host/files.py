@@ -21,6 +21,7 @@ LOCKS = "/var/lib/sglang-pd/lock"
 #: Where each unit notes at its start which incarnation runs which configuration. The
 #: process's own environment does not serve: setproctitle overwrites it in /proc.
 RUNNING = "/run/{unit}/configuration"
+ENVIRONMENT = "/etc/sglang-pd/{unit}.env"
 
 
 class FileError(Exception):
@@ -72,6 +73,21 @@ def running_configuration(unit: str, invocation_id: str) -> str:
     except OSError:
         return ""
     return noted[1] if len(noted) == 2 and noted[0] == invocation_id else ""
+
+
+def private_environment(unit: str) -> dict[str, str]:
+    """Return what the roles wrote for a unit to ``/etc/sglang-pd/UNIT.env``, {} where there is no such file.
+
+    Values are JSON strings there, which is what systemd reads as well.
+    """
+    try:
+        with open(ENVIRONMENT.format(unit=unit), encoding="utf-8") as source:
+            pairs = [line.split("=", 1) for line in source if "=" in line and not line.startswith("#")]
+    except FileNotFoundError:
+        return {}
+    except OSError as trouble:
+        raise FileError("{0} cannot be read: {1}".format(ENVIRONMENT.format(unit=unit), trouble)) from trouble
+    return {name: str(json.loads(value)) for name, value in pairs}
 
 
 def ledger(unit: str) -> dict[str, Any]:

@@ -63,6 +63,12 @@ class Systemd:
         state["started_at"] = time.time() - (time.monotonic() - started) if started else None
         return state
 
+    def locked_memory(self, name: str) -> str:
+        """Return how many bytes a unit may lock: a number, ``infinity``, or "" for no such unit."""
+        _status, out, _err = self._run(["systemctl", "show", "--property=LoadState,LimitMEMLOCK", name])
+        shown = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+        return shown.get("LimitMEMLOCK", "") if shown.get("LoadState") == "loaded" else ""
+
     def stop(self, name: str) -> None:
         """Queue a stop."""
         self._run(["systemctl", "stop", "--no-block", name])

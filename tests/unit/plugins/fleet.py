@@ -96,7 +96,7 @@ def seen(*records: dict[str, Any], **locks: Any) -> dict[str, dict[str, Any]]:
     """Return what was seen, by host, at second 1000 of every host's clock."""
     found: dict[str, dict[str, Any]] = {}
     for one in records:
-        host = found.setdefault(one["member"]["host"], {"members": [], "locks": {}, "now": 1000.0})
+        host = found.setdefault(one["member"]["host"], {"members": [], "locks": {}, "now": 1000.0, "preflight": {}})
         host["members"].append(one)
     for cluster, lock in locks.items():
         found["p"]["locks"][cluster] = lock
@@ -116,6 +116,7 @@ def asked(**more: Any) -> dict[str, Any]:
         "override": "",
         "when": _plan.ALWAYS,
         "take_over": "",
+        "accepted": [],
         "resume_limit_seconds": 3600,
         "gone_owners": [],
         "options": OPTIONS,

@@ -248,6 +248,7 @@ class Player:
             "override": override,
             "when": when,
             "take_over": "the operator says so" if run.take_over else "",
+            "accepted": [],
             "resume_limit_seconds": run.resume_limit_seconds,
             "gone_owners": ["owner of " + dead for dead in self.dead] if run.knows_the_dead else [],
             "options": {

@@ -33,12 +33,18 @@ def test_R6_a_host_that_was_asked_in_vain_is_unreachable_and_one_outside_the_pla
         "b": {"m": {"unreachable": True, "msg": "no route\n"}},
         "c": {"m": {"failed": True, "msg": "ledger cannot be read"}},
         "d": {},
+        "e": {"m": answer, "p": {"members": {"u": {"problems": []}}}},
+        "f": {"m": answer, "p": {"failed": True, "msg": "no such user"}},
     }
-    assert co_restart_plan._seen(list(hostvars), hostvars, "m") == {
+    hosts = co_restart_plan._seen(list(hostvars), hostvars, "m", "p")
+    assert {host: {key: what[key] for key in sorted(what) if key != "preflight"} for host, what in hosts.items()} == {
         "a": answer,
         "b": {"unreachable": "no route"},
         "c": {"unreachable": "ledger cannot be read"},
+        "e": answer,
+        "f": {"unreachable": "no such user"},
     }
+    assert hosts["e"]["preflight"] == {"u": {"problems": []}}
 
 
 def test_a_wrong_selection_is_refused_with_what_there_is() -> None:

@@ -227,3 +227,28 @@ def test_planning_changes_nothing_and_every_plan_has_words(more: dict[str, Any])
     plan = _plan.make_plan("c", WANTED, what, asked(**more))
     assert what == before
     assert _plan.describe(plan)
+
+
+BAD = {"rule": "known to the installed program", "message": "--x is unknown", "host": "d", "variable": "v"}
+
+
+def found_bad(rule: str, **more: Any) -> dict[str, Any]:
+    """The plan where the decode's host finds something wrong with its decode."""
+    what = seen(*healthy())
+    unit = healthy()[1]["member"]["unit"]
+    what["d"]["preflight"] = {unit: {"problems": [dict(BAD, rule=rule)]}}
+    return _plan.make_plan("c", WANTED, what, asked(**more))
+
+
+def test_S1_what_a_host_finds_wrong_is_refused_before_anything_is_stopped() -> None:
+    assert rules(found_bad("known to the installed program")) == ["known to the installed program"]
+
+
+def test_S1_a_member_that_is_left_alone_need_not_be_startable() -> None:
+    assert found_bad("known to the installed program", stages=["router"])["decision"] == "go"
+
+
+def test_what_is_accepted_by_name_is_a_warning() -> None:
+    plan = found_bad("room on the host", accepted=["room on the host"])
+    assert plan["decision"] == "go"
+    assert "accepted by pd_preflight_accept: --x is unknown" in plan["warnings"][0]

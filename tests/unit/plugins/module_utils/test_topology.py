@@ -108,5 +108,23 @@ def test_variables_that_no_role_has_are_refused_with_a_hint() -> None:
 
 def test_what_may_be_secret_stays_off_the_disk() -> None:
     (member,), _none = engines(flat=dict(FLAT, extra_env={"HF_TOKEN": "x"}, extra_args=["--a", "b"]))
-    kept = _topology.member_file(member, configuration="1")
+    kept = _topology.member_file(member, dict.fromkeys(_topology.OF_THE_UNIT, "x"), version="1")
     assert not {"extra_env", "extra_args"} & set(kept)
+
+
+@pytest.mark.parametrize(
+    ("pinned", "ib_device", "backend", "message"),
+    [
+        ("mlx5_0:1", "", "nixl", "names no interface that speaks TCP"),
+        ("mlx5_0:1,mlx5_1:1", "", "nixl", "names no interface that speaks TCP"),
+        ("mlx5_0:1,eth0", "mlx5_0", "nixl", "overrides ib_device mlx5_0"),
+        ("mlx5_0:1,eth0", "", "nixl", ""),
+        ("lo", "", "nixl", ""),
+        ("mlx5_0:1", "mlx5_0", "mooncake", ""),
+    ],
+)
+def test_S8_two_choices_of_network_devices_are_refused(pinned: str, ib_device: str, backend: str, message: str) -> None:
+    settings = {"model_path": "/m", "ib_device": ib_device, "transfer_backend": backend}
+    _members, problems = engines(flat=dict(FLAT, extra_env={"UCX_NET_DEVICES": pinned}), settings=settings)
+    assert [item["rule"] for item in problems] == ["one choice of network devices"] * bool(message)
+    assert all(message in item["message"] and item["variable"] == "pd_engine_extra_env" for item in problems)
