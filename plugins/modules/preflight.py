@@ -86,9 +86,10 @@ def look_at(module: AnsibleModule, member: dict[str, Any]) -> dict[str, Any]:
         "gpus": resources.gpus(module.run_command) if member["gpus"] else None,
         "free_bytes": resources.free_bytes(member["least_free_bytes"]),
         "model_error": "",
-        "locked_memory": Systemd(module.run_command).locked_memory(member["unit"]),
+        "locked_memory": "",
     }
     if member["role"] != _topology.ROUTER:
+        found["locked_memory"] = Systemd(module.run_command).locked_memory(member["unit"])
         found["model_error"] = resources.model_error(member["settings"]["model_path"], member["user"])
     try:
         asked = installed.Program(python, program, member["user"], keep=not module.check_mode)
