@@ -37,7 +37,7 @@ def problems_of(words: list[str], options: list[dict[str, Any]]) -> list[dict[st
     found: list[dict[str, str]] = []
     # Spelling of the first use, by all the names that an option has.
     used: dict[tuple[str, ...], str] = {}
-    for option, values in _uses(words):
+    for option, values in uses(words):
         name, equals, joined = option.partition("=")
         if equals:
             values = [joined, *values]
@@ -57,17 +57,17 @@ def problems_of(words: list[str], options: list[dict[str, Any]]) -> list[dict[st
     return found
 
 
-def _uses(words: list[str]) -> list[tuple[str, list[str]]]:
+def uses(words: list[str]) -> list[tuple[str, list[str]]]:
     """Return each option with the values behind it; values before any option have option ""."""
-    uses: list[tuple[str, list[str]]] = []
+    found: list[tuple[str, list[str]]] = []
     for word in words:
         if is_option(word):
-            uses.append((word, []))
-        elif uses:
-            uses[-1][1].append(word)
+            found.append((word, []))
+        elif found:
+            found[-1][1].append(word)
         else:
-            uses.append(("", [word]))
-    return uses
+            found.append(("", [word]))
+    return found
 
 
 def _unknown(name: str, known: list[str]) -> str:

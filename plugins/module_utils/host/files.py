@@ -19,8 +19,10 @@ MEMBERS = "/etc/sglang-pd/members"
 LEDGERS = "/var/lib/sglang-pd/ledger"
 LOCKS = "/var/lib/sglang-pd/lock"
 #: Where each unit notes at its start which incarnation runs which configuration. The
-#: process's own environment does not serve: setproctitle overwrites it in /proc.
+#: process's own environment does not serve: routers overwrite it in /proc (setproctitle).
 RUNNING = "/run/{unit}/configuration"
+#: The copy that a unit makes of its member's file at start.
+STARTED_WITH = "/run/{unit}/member.json"
 ENVIRONMENT = "/etc/sglang-pd/{unit}.env"
 
 
@@ -73,6 +75,16 @@ def running_configuration(unit: str, invocation_id: str) -> str:
     except OSError:
         return ""
     return noted[1] if len(noted) == 2 and noted[0] == invocation_id else ""
+
+
+def started_with(unit: str, configuration: str) -> dict[str, Any] | None:
+    """Return the member as it was when its incarnation started, None where that is not known.
+
+    :param configuration: the hash that the incarnation noted. The copy of another one may lie
+        there: a deployment that wrote the unit and died before it wrote the member's file.
+    """
+    copy = read_json(STARTED_WITH.format(unit=unit))
+    return copy if copy and configuration and copy.get("configuration") == configuration else None
 
 
 def private_environment(unit: str) -> dict[str, str]:

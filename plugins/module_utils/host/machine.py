@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _answers,
+    _live,
     _metrics,
     _redact,
     _topology,
@@ -128,6 +129,33 @@ class Machine:
             return dict(stale, live=False) if stale else None
         return dict(stale or {}, **dict(live, live=True))
 
+    def running(self, member: dict[str, Any], unit: dict[str, Any], configuration: str) -> dict[str, Any]:
+        """Return what the running process shows of its settings, see :func:`_live.settings_of`.
+
+        Values of the private environment are compared here and do not leave the host.
+        """
+        pid = unit["main_pid"]
+        environment = processes.environment_of(pid) if pid else None
+        private = files.private_environment(member["unit"])
+        differs = [
+            name for name, value in private.items() if environment is not None and environment.get(name) != value
+        ]
+        words = processes.words_of(pid) if pid else []
+        reported: dict[str, Any] = {}
+        if pid and member["role"] != ROUTER and member["node_rank"] == 0:
+            answer = self._client.request("GET", local_url(member) + "/server_info", QUICK_SECONDS, api_key(member))
+            names = _live.reported_names(member)
+            reported = {name: value for name, value in _object(answer.body).items() if name in names}
+        return {
+            "started_with": files.started_with(member["unit"], configuration),
+            # A single word is a title that the process gave itself.
+            "command": words if len(words) > 1 else [],
+            "environment": environment
+            and {name: value for name, value in environment.items() if name in _live.public_names(member)},
+            "private_differs": sorted(differs),
+            "reported": reported,
+        }
+
     def close_router(self, member: dict[str, Any]) -> tuple[int, str]:
         """Take all workers from a router; return how many, and what went wrong or ""."""
         base, key = local_url(member), api_key(member)
@@ -161,6 +189,14 @@ class Machine:
         return _answers.judge(
             answer.status, answer.body, answer.seconds, options["request_limit_seconds"], answer.error
         )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def wrong_workers(body: bytes, wanted: dict[str, str]) -> str:

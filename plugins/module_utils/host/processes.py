@@ -69,13 +69,32 @@ def _socket_inodes(pid: int) -> list[str]:
     return inodes
 
 
-def _command(pid: int) -> str:
+def words_of(pid: int) -> list[str]:
+    """Return the command line of a process; one word where the process gave itself a title."""
+    return _strings(pid, "cmdline")
+
+
+def environment_of(pid: int) -> dict[str, str] | None:
+    """Return the environment that a process was started with, None where it cannot be told.
+
+    setproctitle writes a process's title over it (both routers do that): then systemd's
+    INVOCATION_ID is not found there any more.
+    """
+    pairs = dict(item.split("=", 1) for item in _strings(pid, "environ") if "=" in item)
+    return pairs if "INVOCATION_ID" in pairs else None
+
+
+def _strings(pid: int, name: str) -> list[str]:
     try:
-        with open("/proc/{0}/cmdline".format(pid), "rb") as source:
-            words = source.read().decode("utf-8", "replace").replace("\0", " ").strip()
+        with open("/proc/{0}/{1}".format(pid, name), "rb") as source:
+            content = source.read().decode("utf-8", "replace")
     except OSError:
-        words = ""
-    return _redact.redact(words, ())[:120] or "unknown"
+        return []
+    return content.rstrip("\0").split("\0") if content.strip("\0") else []
+
+
+def _command(pid: int) -> str:
+    return _redact.redact(" ".join(words_of(pid)).strip(), ())[:120] or "unknown"
 
 
 def _unit(pid: int) -> str:

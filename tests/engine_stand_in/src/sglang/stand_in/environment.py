@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from sglang.stand_in import release
+from sglang.stand_in import boolean_environment, release
 
 _TRUE = ("true", "1", "yes", "y")
 _FALSE = ("false", "0", "no", "n")
@@ -19,7 +19,7 @@ def check_booleans() -> None:
     That is what the real releases do; a setting spelled "on" is silently without effect.
     STAND_IN_BAD_BOOLEAN_ENV=refuse makes it an error.
     """
-    for name in release.read_text(f"boolean-env-{release.FACES}.txt").split():
+    for name in boolean_environment.NAMES[release.FACES]:
         value = os.environ.get(name)
         if value is None or value.lower() in _TRUE + _FALSE:
             continue
