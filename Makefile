@@ -1,6 +1,6 @@
 # Each target is a script in tests/tools/, which can be run by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup lint unit molecule shipped test demo clean distclean
+.PHONY: help setup lint unit molecule shipped test-real test demo clean distclean
 T := tests/tools
 
 help: ## list the targets
@@ -23,6 +23,9 @@ shipped: ## the demo with the collection as users install it, and the oldest ans
 
 test: ## everything: setup, lint, unit, molecule, shipped
 	@$(T)/all
+
+test-real: setup ## tests on hosts with the real sglang; VERSION=0.5.16, KEEP=1
+	@$(T)/real $(VERSION)
 
 demo: setup ## a cluster of stand-in engines to look at
 	@$(T)/with-env tests/demo/run
