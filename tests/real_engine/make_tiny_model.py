@@ -8,6 +8,7 @@ Usage: make_tiny_model.py DIRECTORY
 Greedy output depends on the prompt and is the same in every run, so a wrong or
 half-transferred KV cache shows as a changed answer. About 0.6 MB on disk.
 """
+
 import json
 import sys
 from pathlib import Path
@@ -36,9 +37,7 @@ def write_tokenizer(target: Path) -> None:
         "router bootstrap transfer failed queue inflight",
     ]
     tokenizer.train_from_iterator(text * 20, trainer)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
-    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
     fast.chat_template = (
         "{% for m in messages %}{{'<|'+m['role']+'|>'+m['content']}}{% endfor %}"
         "{% if add_generation_prompt %}{{'<|assistant|>'}}{% endif %}"
@@ -79,12 +78,23 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     write_tokenizer(target)
     config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCAB,
-        "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
-        "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-        "hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": 1,
-        "eos_token_id": 2, "torch_dtype": "float32",
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": VOCAB,
+        "hidden_size": HIDDEN,
+        "intermediate_size": FFN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "torch_dtype": "float32",
     }
     (target / "config.json").write_text(json.dumps(config, indent=1))
     (target / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2}))

@@ -1,0 +1,1 @@
+../../common/real_engine/conftest.py

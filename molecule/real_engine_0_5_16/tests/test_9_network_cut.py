@@ -1,0 +1,1 @@
+../../common/real_engine/test_9_network_cut.py
