@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _plan, _walk
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _plan, _topology, _unit, _walk
 
 WANTED = {"prefill": ["p"], "decode": ["d"], "router": ["r"]}
 OPTIONS: dict[str, Any] = {
@@ -90,6 +90,29 @@ def record(
     )
     kept.update(ledger or {})
     return {"member": one, "unit": state, "ledger": kept, "running_configuration": running, "listeners": []}
+
+
+def deployed_decode(
+    secrets: dict[str, str], settings: dict[str, Any] | None = None, version: str = "0.5.23", **given: Any
+) -> dict[str, Any]:
+    """Return a decode as its host keeps it."""
+    engine = {
+        "cluster": "c",
+        "role": "decode",
+        "unit": "sglang-c-decode.service",
+        "host": "box1",
+        "nnodes": 1,
+        "node_rank": 0,
+        "listen": "127.0.0.1",
+        "port": 30002,
+        "gpus": [],
+        "settings": {"model_path": "/models/m", **(settings or {})},
+        "extra_args": [],
+        "extra_env": {},
+        **given,
+    }
+    install = {"python": "/opt/v/bin/python", "version": version, "secrets_file": "/s", "secrets": secrets}
+    return _topology.member_file(engine, _unit.engine_unit(engine, install), version=version)
 
 
 def seen(*records: dict[str, Any], **locks: Any) -> dict[str, dict[str, Any]]:

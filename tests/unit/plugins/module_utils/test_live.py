@@ -7,30 +7,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _live, _topology, _unit
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _live
+
+from ..fleet import deployed_decode
 
 ID = "0123abcd"
 
 
 def member(settings: dict[str, Any], **given: Any) -> dict[str, Any]:
-    """A decode as its host keeps it."""
-    engine = {
-        "cluster": "c",
-        "role": "decode",
-        "unit": "sglang-c-decode.service",
-        "host": "box1",
-        "nnodes": 1,
-        "node_rank": 0,
-        "listen": "127.0.0.1",
-        "port": 30002,
-        "gpus": [],
-        "settings": {"model_path": "/m", **settings},
-        "extra_args": [],
-        "extra_env": {},
-        **given,
-    }
-    install = {"python": "/opt/v/bin/python", "version": "0.5.23", "secrets_file": "", "secrets": {}}
-    return _topology.member_file(engine, _unit.engine_unit(engine, install), version="0.5.23")
+    """A decode as its host keeps it, without secrets."""
+    return deployed_decode({}, settings=settings, **given)
 
 
 def record(deployed: dict[str, Any], started: dict[str, Any], **shown: Any) -> dict[str, Any]:

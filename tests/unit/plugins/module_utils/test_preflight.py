@@ -9,31 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _preflight, _topology, _unit
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _preflight, _topology
+
+from ..fleet import deployed_decode
 
 RECORDED = Path(__file__).resolve().parents[3] / "recorded" / "options"
 LIMITS = {"/dev/shm": 1024}
 
 
-def member(version: str = "0.5.23", settings: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
-    """A decode as its host keeps it."""
-    engine = {
-        "cluster": "c",
-        "role": "decode",
-        "unit": "sglang-c-decode.service",
-        "host": "box1",
-        "nnodes": 1,
-        "node_rank": 0,
-        "listen": "127.0.0.1",
-        "port": 30002,
-        "gpus": [],
-        "settings": {"model_path": "/models/m", **(settings or {})},
-        "extra_args": [],
-        "extra_env": {},
-        **given,
-    }
-    install = {"python": "/opt/v/bin/python", "version": version, "secrets_file": "/s", "secrets": {"api-key": "k"}}
-    return _topology.member_file(engine, _unit.engine_unit(engine, install), version=version)
+def member(version: str = "0.5.23", **given: Any) -> dict[str, Any]:
+    """A decode as its host keeps it, with an API key."""
+    return deployed_decode({"api-key": "k"}, version=version, **given)
 
 
 def found(version: str = "0.5.23", **given: Any) -> dict[str, Any]:
@@ -61,7 +47,7 @@ def problems(one: dict[str, Any], on: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("version", ["0.5.10", "0.5.16", "0.5.18", "0.5.20", "0.5.23"])
 def test_S1_the_founding_settings_pass_on_every_recorded_release(version: str) -> None:
     settings = {"cuda_graph_max_bs": 96, "disable_overlap_schedule": True, "multi_stream_overlap": False}
-    assert problems(member(version, settings), found(version)) == []
+    assert problems(member(version, settings=settings), found(version)) == []
 
 
 def test_S1_a_refusal_names_option_variable_release_and_suggestion() -> None:
