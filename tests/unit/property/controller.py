@@ -137,7 +137,7 @@ class Controller:
     def plan(self) -> dict[str, dict[str, Any]]:
         """Do what the co_restart_plan action does."""
         hostvars = self.registered
-        seen = co_restart_plan._seen(self.world.hosts, hostvars, "pd_members")
+        seen = co_restart_plan._seen(self.world.hosts, hostvars, "pd_members", "pd_preflight")
         before = copy.deepcopy(seen), dict(self.world.ledgers), dict(self.world.locks)
         for name in self.asked["clusters"]:
             self.found[name] = _plan.make_plan(name, self.wanted[name], seen, self.asked)
