@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _preflight, _settings, _topology, _unit
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
+    _patches,
+    _preflight,
+    _settings,
+    _topology,
+    _unit,
+)
 
 
 def resolve_engines(role: str, **given: Any) -> dict[str, Any]:
@@ -53,6 +59,23 @@ def unknown_variables(given: Any, known: Any, host: str) -> list[dict[str, str]]
     return _topology.unknown_variables(given, known, host)
 
 
+def patch_problems(
+    patches: list[dict[str, Any]], sources: Any, host: str, package: str, left_alone: bool
+) -> list[dict[str, str]]:
+    """Return what is wrong with a list of patches (``name``, ``diff``) by itself.
+
+    :param sources: the files that they were read from.
+    :param left_alone: the environment is not to be changed.
+    """
+    named = [dict(item, src=source) for item, source in zip(patches, sources)]
+    return _patches.problems_of(named, host, package, left_alone)
+
+
+def patch_hashes(patches: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return ``name`` and ``sha256`` of patches (``name``, ``diff``)."""
+    return [{"name": item["name"], "sha256": _patches.digest(item["diff"].encode())} for item in patches]
+
+
 def engine_unit(engine: dict[str, Any], **install: Any) -> dict[str, Any]:
     """Return what an engine's unit runs."""
     try:
@@ -79,6 +102,8 @@ class FilterModule:
             "split_problems": split_problems,
             "describe_problems": describe_problems,
             "unknown_variables": unknown_variables,
+            "patch_problems": patch_problems,
+            "patch_hashes": patch_hashes,
             "engine_unit": engine_unit,
             "router_unit": router_unit,
             "member_file": _topology.member_file,

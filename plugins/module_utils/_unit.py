@@ -36,12 +36,13 @@ def engine_unit(engine: dict[str, Any], install: dict[str, Any]) -> dict[str, An
     :param engine: an engine as :func:`_topology.resolve_engines` gives it.
     :param install: ``python`` (interpreter with sglang), ``version`` of sglang,
         ``secrets_file`` (path), ``secrets`` (what that file holds: arguments by name
-        without their dashes, as the engine's ``--config`` reads them; {} for none).
+        without their dashes, as the engine's ``--config`` reads them; {} for none),
+        ``patches`` (those of its files: ``name``, ``sha256``).
     :return: ``exec_start`` (argument list), ``environment`` (of the settings, for the unit
         file), ``private_environment`` (the user's own, which may hold secrets, for a file
         that others cannot read), ``private_names`` (of its variables), ``secret_names`` (of the
         arguments in the secrets file), ``configuration`` (hash of all that the process reads,
-        its version and its secrets included).
+        its version, patches and secrets included).
     """
     arguments, environment = _settings.render(engine["settings"], engine["role"], install["version"])
     arguments = [
