@@ -17,6 +17,8 @@ from pathlib import Path
 
 VERSIONS = ("0.5.23", "0.5.16")
 SOURCE = Path(__file__).resolve().parent / "src"
+#: Files that a release has in another form than SOURCE.
+OWN = {version: SOURCE.parent / ("release_" + version.replace(".", "_")) for version in VERSIONS}
 
 _METADATA = """\
 Metadata-Version: 2.1
@@ -37,8 +39,9 @@ Tag: py3-none-any
 
 def _files(version: str) -> dict[str, bytes]:
     files = {
-        path.relative_to(SOURCE).as_posix(): path.read_bytes()
-        for path in sorted(SOURCE.rglob("*"))
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for folder in (SOURCE, OWN[version])
+        for path in sorted(folder.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
     }
     info = f"sglang-{version}.dist-info"

@@ -58,7 +58,7 @@ def test_installed_elsewhere_its_playbooks_and_docs_work(archive: Path, tmp_path
     listed = subprocess.run([*command, "--list-tasks"], check=True, capture_output=True, text=True, env=environment)
     assert "Decode stage - start, and wait until every decode is healthy" in listed.stdout, listed
     for kind, names in (
-        ("module", ["member_info", "co_restart_plan", "co_restart", "co_restart_step"]),
+        ("module", ["member_info", "co_restart_plan", "co_restart", "co_restart_step", "engine_patch"]),
         ("role", ["pd_engine", "pd_prefill", "pd_decode", "pd_router"]),
     ):
         for name in names:

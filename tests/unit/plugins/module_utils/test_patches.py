@@ -96,6 +96,9 @@ def test_S10_a_wrong_list_is_refused_before_a_host_is_asked() -> None:
     problems = _patches.problems_of(wrong, "box1", "sglang")
     assert {(item["host"], item["variable"]) for item in problems} == {("box1", "pd_engine_patches")}
     text = "\n".join(item["message"] for item in problems)
+    (alone,) = _patches.problems_of([good], "box1", "sglang", left_alone=True)
+    assert "pd_engine_patch_existing: true" in alone["message"]
+    assert _patches.problems_of([], "box1", "sglang", left_alone=True) == []
     for words in ("two patches have the name a", "'a/b' is no name", "x.patch: there is no such file"):
         assert words in text
 

@@ -16,6 +16,7 @@ INSTALL: dict[str, Any] = {
     "version": "0.5.23",
     "secrets_file": "/etc/sglang-pd/secrets/u.json",
     "secrets": {},
+    "patches": [],
 }
 ROUTER_INSTALL = dict(INSTALL, launcher="/opt/sglang/launch.py")
 
@@ -74,6 +75,7 @@ def test_H12_secrets_are_in_no_argument_and_no_public_environment() -> None:
         ({"gpus": [0, 1]}, {}),
         ({}, {"version": "0.5.16"}),
         ({}, {"secrets": {"api-key": "x"}}),
+        ({}, {"patches": [{"name": "p", "sha256": "s"}]}),
     ],
 )
 def test_S5_the_hash_follows_everything_that_the_process_reads(

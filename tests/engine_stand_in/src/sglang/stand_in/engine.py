@@ -20,6 +20,8 @@ from typing import Any
 
 import aiohttp
 
+from sglang.srt.disaggregation import prefill
+from sglang.srt.disaggregation.common import conn
 from sglang.stand_in import environment, text, wire
 from sglang.stand_in.faults import Faults
 from sglang.stand_in.kv_receiver import KvReceiver, MismatchError
@@ -284,7 +286,7 @@ class Engine:
         except asyncio.CancelledError:
             if queue == "prefill_inflight":
                 self._count_failure(queue)
-            if self.faults.on("stuck_inflight"):
+            if self.faults.on("stuck_inflight") and prefill.status_after_abort() != conn.FAILED:
                 self.queues.pin("prefill_inflight")
             raise
         finally:
