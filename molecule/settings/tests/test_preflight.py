@@ -29,17 +29,26 @@ while True:
 
 
 @pytest.fixture
-def served_all_the_time(main) -> Iterator[Cluster]:
-    """A client that asks on and on; not one of its requests may fail, and nothing may have changed."""
-    router = main.one("router")
+def unchanged(cluster) -> Iterator[Cluster]:
+    """Cluster main; after the test every file is as it was and every process still the same."""
+    main = cluster("main")
+    box = main.one("router").on
+    before = main.incarnations(), box.check_output(WRITTEN)
+    yield main
+    assert (main.incarnations(), box.check_output(WRITTEN)) == before
+
+
+@pytest.fixture
+def served_all_the_time(unchanged) -> Iterator[Cluster]:
+    """A client that asks on and on; not one of its requests may fail."""
+    router = unchanged.one("router")
     box = router.on
     url = f"http://127.0.0.1:{router.port}/v1/chat/completions"
-    before = (main.incarnations(), box.check_output(WRITTEN))
     box.check_output("rm -f /run/client.log")
     box.check_output("systemd-run --quiet --collect --unit client python3 -c %s", f"URL = {url!r}\n{CLIENT}")
     try:
         wait_for("the client is served", lambda: box.run("test -s /run/client.log").rc == 0)
-        yield main
+        yield unchanged
         served = len(box.check_output("cat /run/client.log").splitlines())
         wait_for(
             "it is served to the end", lambda: len(box.check_output("cat /run/client.log").split("\n")) > served + 1
@@ -47,7 +56,6 @@ def served_all_the_time(main) -> Iterator[Cluster]:
     finally:
         box.run("systemctl stop client")
     assert set(box.check_output("cat /run/client.log").splitlines()) <= {"stop", "length"}
-    assert (main.incarnations(), box.check_output(WRITTEN)) == before
 
 
 def test_S1_an_unknown_flag_is_refused_while_the_cluster_serves(served_all_the_time, deploy):
@@ -103,25 +111,23 @@ def test_S1_the_same_variable_is_spelled_as_each_version_wants_it(main, deploy):
         ),
     ],
 )
-def test_S1_S2_S3_S8_and_others_are_refused(main, deploy, variables, message):
-    before = main.incarnations(), main.one("router").on.check_output(WRITTEN)
+def test_S1_S2_S3_S8_and_others_are_refused(unchanged, deploy, variables, message):
     done = deploy(**variables)
     assert done.rc != 0
     said = " ".join(done.stdout.split())
     assert message in said, done
     assert next(iter(variables)) in said, done
-    assert (main.incarnations(), main.one("router").on.check_output(WRITTEN)) == before
 
 
-def test_S3_a_difference_between_the_roles_may_be_accepted_by_its_rule(main, run_playbook):
+def test_S3_a_difference_between_the_roles_may_be_accepted_by_its_rule(run_playbook):
     given = {"pd_prefill_settings": {"page_size": 16}, "pd_preflight_accept": ["prefill and decode agree"]}
     done = run_playbook("preflight", extra_vars=given)
     assert done.rc == 0, done
     assert "Accepted by pd_preflight_accept" in done.stdout and "page_size is 16" in done.stdout, done
 
 
-def test_S9_a_GPU_that_the_host_has_not(main, deploy):
-    box = main.one("decode").on
+def test_S9_a_GPU_that_the_host_has_not(unchanged, deploy):
+    box = unchanged.one("decode").on
     driver = "#!/bin/sh\necho 'GPU 0: H200'\necho 'GPU 1: H200'\n"
     box.check_output("printf %%s %s > /usr/local/bin/nvidia-smi && chmod 755 /usr/local/bin/nvidia-smi", driver)
     try:
@@ -133,8 +139,8 @@ def test_S9_a_GPU_that_the_host_has_not(main, deploy):
         box.check_output("rm /usr/local/bin/nvidia-smi")
 
 
-def test_the_engine_is_asked_again_only_when_its_files_changed(main, deploy):
-    box = main.one("decode").on
+def test_the_engine_is_asked_again_only_when_its_files_changed(unchanged, deploy):
+    box = unchanged.one("decode").on
     assert deploy().rc == 0
     kept = "ls -i --full-time /var/cache/sglang-pd"
     before = box.check_output(kept)
@@ -146,13 +152,12 @@ def test_the_engine_is_asked_again_only_when_its_files_changed(main, deploy):
     assert box.check_output(kept) != before
 
 
-def test_a_co_restart_asks_too_before_it_stops_anything(main, run_playbook):
-    decode = main.one("decode")
+def test_a_co_restart_asks_too_before_it_stops_anything(unchanged, run_playbook):
+    decode = unchanged.one("decode")
     file = f"/etc/sglang-pd/members/{decode.unit}.json"
     content = decode.on.file(file).content_string
     wrong = dict(json.loads(content))
     wrong["exec_start"] = [*wrong["exec_start"], "--no-such-flag"]
-    before = main.incarnations()
     decode.on.check_output(f"printf %%s %s > {file}", json.dumps(wrong))
     try:
         done = run_playbook("co_restart")
@@ -160,4 +165,3 @@ def test_a_co_restart_asks_too_before_it_stops_anything(main, run_playbook):
         decode.on.check_output(f"printf %%s %s > {file}", content)
     assert done.rc != 0
     assert "refused, nothing was stopped" in done.stdout and "--no-such-flag is unknown" in done.stdout, done
-    assert main.incarnations() == before
