@@ -5,20 +5,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _steps, _walk
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils.slices import SlicedCall
 
 display = Display()
 
 VERDICT = "verdict"
-#: Seconds that a call on a host may wait: short at first, when things often end early.
-SLICES_SECONDS = (3.0, 5.0, 10.0)
-#: Seconds between two lines of progress for the same host.
-PROGRESS_SECONDS = 9.0
 
 NO_PLAN = (
     "There is no plan, so nothing was done: walk the whole playbook inferops.sglang_pd.co_restart, not a part of it "
@@ -99,39 +95,19 @@ class ActionModule(ActionBase):
         return {"lines": lines, "changed": False}
 
 
-class _ClusterStep:
+class _ClusterStep(SlicedCall):
     """One step of one cluster on one host, run in slices until it has a result."""
 
     def __init__(self, step: str, plan: dict[str, Any], host: str, evidence: dict[str, Any]):
+        super().__init__(
+            "{0} [{1}]".format(plan["cluster"], host),
+            {"step": step, "plan": plan, "host": host, "evidence": evidence},
+        )
         self.plan = plan
-        self.result: dict[str, Any] | None = None
-        self._arguments: dict[str, Any] = {"step": step, "plan": plan, "host": host, "evidence": evidence, "state": {}}
-        self._calls = 0
-        self._shown_at = time.monotonic()
         verb, why = _walk.decide(step, plan, evidence)
         if verb != _walk.RUN:
             outcome = _steps.REFUSED if verb == _walk.REFUSE else _steps.SKIPPED
             self.result = {"outcome": outcome, "message": why, "changed": False}
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the next slice."""
-        seconds = SLICES_SECONDS[min(self._calls, len(SLICES_SECONDS) - 1)]
-        return dict(self._arguments, slice_seconds=seconds)
-
-    def take(self, given: dict[str, Any]) -> None:
-        """Take what a slice gave; show progress where it goes on."""
-        self._calls += 1
-        if "outcome" not in given:
-            self.result = {"outcome": _steps.FAILED, "message": given.get("msg", str(given)), "changed": False}
-        elif given["outcome"] != _steps.WAITING:
-            self.result = {key: value for key, value in given.items() if key not in ("state", "invocation")}
-        else:
-            self._arguments["state"] = given["state"]
-            if self._calls == 1 or time.monotonic() - self._shown_at >= PROGRESS_SECONDS:
-                self._shown_at = time.monotonic()
-                display.display(
-                    "  {0} [{1}] {2}".format(self.plan["cluster"], self._arguments["host"], given["message"])
-                )
 
 
 def evidence_of(plan: dict[str, Any], hostvars: Any, prefix: str) -> dict[str, dict[str, Any]]:
