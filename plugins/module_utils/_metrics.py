@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from typing import Any, Callable
 
@@ -112,3 +113,31 @@ def describe(sample: dict[str, Any]) -> str:
     if sample.get("failed"):
         parts.append("transfers failed {0:g}".format(sample["failed"]))
     return ", ".join(parts) or "nothing pending"
+
+
+#: Names of all series that a sample is made of.
+_SAMPLED = frozenset(
+    (RUNNING_GAUGE, WAITING_GAUGE, THROUGHPUT_GAUGE, FAILED_COUNTER)
+    + PROGRESS_COUNTERS
+    + tuple(gauge for _key, gauge in QUEUES.values())
+)
+
+
+def sampled_lines(text: str) -> str:
+    """Return the lines of a ``/metrics`` body that a sample is made of.
+
+    A body has thousands of others, and whoever samples every second beside hundreds of
+    streams has no time to parse them.
+    """
+    return "".join(
+        line + "\n" for line in text.split("\n") if line.strip().split("{", 1)[0].split(" ", 1)[0] in _SAMPLED
+    )
+
+
+def invocation_of(text: str) -> str:
+    """Return the incarnation that sampled lines are labelled with, "" for none."""
+    found = _INVOCATION.search(text)
+    return found.group(1) if found else ""
+
+
+_INVOCATION = re.compile(r'[{,]invocation="([^"\\]*)"')

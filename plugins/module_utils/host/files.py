@@ -139,3 +139,16 @@ def change_lock(cluster: str, change: Callable[[dict[str, Any] | None], tuple[di
         elif new == {}:
             os.unlink(path)
     return message
+
+
+BASELINES = "/var/lib/sglang-pd/baselines"
+
+
+def baseline(cluster: str) -> dict[str, Any]:
+    """Return the stored latencies of a cluster's good verifications, {} for none."""
+    return dict(read_json("{0}/{1}.json".format(BASELINES, cluster)) or {})
+
+
+def write_baseline(cluster: str, store: dict[str, Any]) -> None:
+    """Write a cluster's stored latencies."""
+    write_json("{0}/{1}.json".format(BASELINES, cluster), store)
