@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _verify
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _profiles, _verify
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.streams import Streams
 from prometheus_client.parser import text_string_to_metric_families
 from stand_in_processes import MODEL, Pair, Stand, wait_until
@@ -229,3 +230,26 @@ def test_an_engine_started_anew_meanwhile_fails_the_verification(stand: Stand) -
     run.join()
     assert result["outcome"] == "failed"
     assert any("started anew" in failure for failure in result["failures"]), result["failures"]
+
+
+def test_a_thousand_streams_at_a_time_without_a_failure_of_the_client(healthy: list[dict[str, Any]]) -> None:
+    result = verify(healthy, parts=["concurrent"], concurrent_requests=1000, request_limit_seconds=120)
+    one = part(result, "concurrent")
+    assert (one["good"], one["failed"]) == (1000, [])
+    assert result["outcome"] == "ok", result["failures"]
+
+
+def test_an_abort_storm_stays_within_its_number_and_time(healthy: list[dict[str, Any]], pair: Pair) -> None:
+    pair.decode.faults(tokens_per_second=1)
+    try:
+        began = time.monotonic()
+        result = verify(healthy, parts=["aborts"], abort_streams=100, settle_limit_seconds=1)
+        seconds = time.monotonic() - began
+    finally:
+        pair.decode.faults()
+    one = part(result, "aborts")
+    assert (one["sent"], one["dropped"]) == (100, 100)
+    # Each answer alone would take 512 s.
+    longest = max(seconds for _events, seconds in _profiles.DROPS)
+    assert seconds < longest + OPTIONS["recovery_limit_seconds"] + 10
+    assert result["recovery"]["recovered"]
