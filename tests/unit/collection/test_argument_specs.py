@@ -73,3 +73,27 @@ def test_playbook_options_are_documented_and_real() -> None:
     text = (ROOT / "docs/co_restart.md").read_text()
     table = set(re.findall(r"^\| `(pd_co_restart_\w+)`", text, re.MULTILINE))
     assert used - {"pd_co_restart_request_max_tokens", "pd_co_restart_request_temperature"} == table
+
+
+def test_options_of_verify_are_the_same_in_action_module_playbook_and_documentation() -> None:
+    import re
+
+    import yaml
+    from ansible_collections.inferops.sglang_pd.plugins.action import verify as action
+    from ansible_collections.inferops.sglang_pd.plugins.modules import verify as module
+
+    documented = yaml.safe_load(module.DOCUMENTATION)["options"]
+    of_the_action = set(action.OPTIONS) | {"clusters", "report_dir"}
+    assert set(documented) == of_the_action | {"members", "fail"}
+    for name, spec in action.OPTIONS.items():
+        about = {key: documented[name].get(key) for key in ("type", "choices", "elements", "default")}
+        assert about == {key: spec.get(key) for key in about}, name
+
+    used = set(re.findall(r"pd_verify_(\w+)", (ROOT / "playbooks/verify.yml").read_text()))
+    assert used == of_the_action
+    table = "\n".join(line for line in (ROOT / "docs/verify.md").read_text().splitlines() if line.startswith("| `pd_"))
+    first_cells = [line.split("|")[1] for line in table.splitlines()]
+    told = {name for cell in first_cells for name in re.findall(r"`pd_verify_(\w+)`", cell)}
+    short = {name for cell in first_cells for name in re.findall(r"`_(\w+)`", cell)}
+    assert told <= of_the_action
+    assert {name for name in of_the_action if name not in told and not name.endswith(tuple(short))} == set()
