@@ -119,6 +119,12 @@ def differences(real: Any, stand_in: Any, where: str) -> list[str]:
             else:
                 lines += differences(real[key], stand_in[key], place)
         return lines
+    if isinstance(real, list) and isinstance(stand_in, list) and len(real) == len(stand_in):
+        return [
+            line
+            for number, (one, other) in enumerate(zip(real, stand_in))
+            for line in differences(one, other, f"{where}[{number}]")
+        ]
     if real == stand_in:
         return []
     return [f"{where}: {json.dumps(real)[:80]}, stand-in {json.dumps(stand_in)[:80]}"]

@@ -364,9 +364,13 @@ class Engine:
             raise
         finally:
             stage.close()
+        self._count_bootstrap(began)
+        return kv
+
+    def _count_bootstrap(self, began: float) -> None:
+        """Count on a decode what comes before a transfer; the fake one of a health check too."""
         self.metrics.observe("sglang:kv_transfer_bootstrap_ms", (time.monotonic() - began) * 1000)
         self.metrics.observe("sglang:kv_transfer_alloc_ms", 0.1)
-        return kv
 
     async def _run(self, kv: bytes, limit: int) -> AsyncIterator[Step]:
         """Generate at the configured speed, in steps no finer than 10 ms."""
@@ -392,10 +396,13 @@ class Engine:
         except asyncio.TimeoutError:
             self.unhealthy = True
             return False
-        if self.role != "decode" and self.queues.idle:
+        if self.role == "decode":
+            self._count_bootstrap(time.monotonic())
+        elif self.queues.idle:
             # On an idle engine the health request is a prefill batch like any other;
             # while requests are stuck it is not run, and the gauges stay frozen.
             self.queues.write_gauges()
+            self.metrics.inc("sglang:realtime_tokens_total", 1, mode="prefill_compute")
         self.unhealthy = False
         return True
 

@@ -143,8 +143,9 @@ class Http:
         rank = request.query.get("dp_rank")
         try:
             body = self._faces.loads(request.query.get("include"), None if rank is None else int(rank))
-        except SectionError as error:
-            return web.json_response({"detail": str(error)}, status=400)
+        except SectionError:
+            # Not 400: nothing in the real engine catches it.
+            return web.Response(text="Internal Server Error", status=500)
         self._engine.metrics.observe("sglang:get_loads_duration_seconds", time.perf_counter() - began)
         return web.json_response(body)
 
@@ -157,14 +158,15 @@ class Http:
 
     async def _flush(self, _request: web.Request) -> web.Response:
         if not self._engine.queues.idle:
-            return web.Response(text="Flush cache failed.\n", status=400)
-        return web.Response(
-            text="Cache flushed.\nPlease check backend logs for more details. (When there are "
-            "running or waiting requests, the operation will not be performed.)\n"
+            return _status(400, "Flush cache failed.\n")
+        return _status(
+            200,
+            "Cache flushed.\nPlease check backend logs for more details. (When there are "
+            "running or waiting requests, the operation will not be performed.)\n",
         )
 
     async def _freeze(self, _request: web.Request) -> web.Response:
-        return web.Response(text="Garbage collection frozen.\n")
+        return _status(200, "Garbage collection frozen.\n")
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         kind = completions.KINDS[request.path]
@@ -245,8 +247,8 @@ class Http:
         return response
 
 
-def _status(code: int) -> web.Response:
-    response = web.Response(status=code)
-    # The real engine's empty answers name no content type.
+def _status(code: int, text: str = "") -> web.Response:
+    response = web.Response(status=code, body=text.encode() if text else None)
+    # The real engine's empty answers, and those of its administration, name no content type.
     response.headers.pop("Content-Type", None)
     return response

@@ -12,6 +12,20 @@ from sglang.stand_in import release
 #: Labels whose value comes from the engine, not from the recording.
 _OWN = ("engine_type", "model_name", "tp_rank", "pp_rank", "moe_ep_rank", "pid", "dp_rank")
 
+#: Gauges that the scheduler writes once, when it starts. It writes the others with its batches.
+_AT_START = (
+    "sglang:max_total_num_tokens",
+    "sglang:weight_memory_usage_gb",
+    "sglang:kv_cache_memory_usage_gb",
+    "sglang:graph_memory_usage_gb",
+    "sglang:page_size",
+    "sglang:num_pages",
+    "sglang:context_len",
+    "sglang:startup_available_gpu_memory_gb",
+    "sglang:engine_startup_time",
+    "sglang:engine_load_weights_time",
+)
+
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -70,6 +84,9 @@ class Metrics:
         self._extra = {key: str(value) for key, value in extra_labels.items()}
         self._tp_ranks = tp_ranks
         self._dp_ranks = dp_ranks
+        #: Whether the scheduler has written its gauges. The warm-up makes a prefill or plain
+        #: engine do so; a decode does it at its first batches, or after 30 idle seconds.
+        self.has_gauges = role != "decode"
         self._families: dict[str, dict[str, Any]] = {}
         self._values: dict[str, dict[Labels, float | _Histogram]] = {}
         for family in release.read_json(release.role_file("metrics", role)):
@@ -156,12 +173,17 @@ class Metrics:
         inside = ",".join(f'{k}="{_escape(v)}"' for k, v in sorted(labels.items()))
         return f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
 
+    def _is_there_at_once(self, name: str) -> bool:
+        """Tell whether a family does not wait for the scheduler's first batches."""
+        is_of_scheduler = self._families[name]["type"] == "gauge" and "tp_rank" in self._recorded_labels(name)
+        return not is_of_scheduler or name in _AT_START
+
     def render(self, overrides: dict[str, Any]) -> str:
         """Return the text exposition; overrides are gauge values set by a fault."""
         lines: list[str] = []
         for name, family in self._families.items():
             series = self._values[name]
-            if not series:
+            if not series or not (self.has_gauges or name in overrides or self._is_there_at_once(name)):
                 continue
             lines += [f"# HELP {name} {family['help']}", f"# TYPE {name} {family['type']}"]
             for key, value in series.items():

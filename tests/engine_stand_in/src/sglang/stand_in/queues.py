@@ -64,6 +64,7 @@ class Queues:
 
     def write_gauges(self) -> None:
         """Write what /metrics shows until the next time."""
+        self._metrics.has_gauges = True
         for queue, gauge in GAUGES.items():
             self._metrics.set(gauge, self.counts[queue])
         self._metrics.set("sglang:gen_throughput", self.gen_throughput)
