@@ -36,7 +36,7 @@ def streams(pair: Cluster) -> Iterator[Callable[[], list[str]]]:
         box.check_output(
             f"systemd-run --unit=stream-{number} --collect --property=StandardOutput=file:/run/stream-{number} "
             "curl --silent --no-buffer --max-time 120 --header 'Content-Type: application/json' "
-            "--data @/run/stream.json --write-out '\\nstatus %%{http_code}\\n' "
+            "--data @/run/stream.json --write-out '\\nstatus %{http_code}\\n' "
             f"http://127.0.0.1:{port}/v1/chat/completions"
         )
 
