@@ -21,6 +21,8 @@ PROMPTS: list[str] = json.loads((HERE / "prompts.json").read_text())
 GOOD_LIMIT_SECONDS = 60
 #: Seconds after which a request counts as hanging: about 20 times what an answer takes.
 HANGS_AFTER_SECONDS = 20
+#: Seconds after which a playbook that starts engines is given up: a busy machine is no failure.
+PLAYBOOK_LIMIT_SECONDS = 1800
 #: Options of a co-restart whose drain meets requests that never end.
 STUCK_DRAIN = {"pd_co_restart_drain_stall_seconds": 3}
 
@@ -83,7 +85,7 @@ def url(member: Member) -> str:
 
 def await_health(member: Member) -> None:
     """Await that an engine started by hand is healthy."""
-    wait_for(f"{member.unit} is healthy", lambda: status(member) == "200", limit_seconds=300)
+    wait_for(f"{member.unit} is healthy", lambda: status(member) == "200", limit_seconds=900)
 
 
 @pytest.fixture(scope="session")

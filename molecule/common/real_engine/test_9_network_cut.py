@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from cluster import Cluster, Member, wait_for
-from conftest import HANGS_AFTER_SECONDS, STUCK_DRAIN, ask, await_health, counter, queue, status
+from conftest import HANGS_AFTER_SECONDS, PLAYBOOK_LIMIT_SECONDS, STUCK_DRAIN, ask, await_health, counter, queue, status
 
 #: How often the network is cut until a transfer is met; the first time is nearly always enough.
 ATTEMPTS = 5
@@ -127,7 +127,11 @@ def test_R16_decode_host_vanishes_amid_transfers_and_only_the_co_restart_heals(
     start_by_hand(pair, decode, "restart")
     assert_all_green_and_every_request_hangs(pair)
 
-    done = run_playbook("co_restart", extra_vars={"pd_co_restart_clusters": ["pair"], **STUCK_DRAIN})
+    done = run_playbook(
+        "co_restart",
+        extra_vars={"pd_co_restart_clusters": ["pair"], **STUCK_DRAIN},
+        timeout_seconds=PLAYBOOK_LIMIT_SECONDS,
+    )
     assert done.rc == 0, done
     assert "8/8 requests answered" in done.stdout, done
     pair.assert_started_in_order()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from cluster import Cluster
+from conftest import PLAYBOOK_LIMIT_SECONDS
 
 BOTH = ["pair", "alone"]
 
@@ -33,7 +34,9 @@ def test_co_restart_keeps_the_golden_answers_and_serves_at_once(
     assert_golden: Callable[[Cluster], None],
 ) -> None:
     before = [one.incarnations() for one in clusters]
-    done = run_playbook("co_restart", extra_vars={"pd_co_restart_clusters": BOTH})
+    done = run_playbook(
+        "co_restart", extra_vars={"pd_co_restart_clusters": BOTH}, timeout_seconds=PLAYBOOK_LIMIT_SECONDS
+    )
     assert done.rc == 0, done
     assert done.stdout.count("8/8 requests answered") == len(BOTH), done
     for one, old in zip(clusters, before):

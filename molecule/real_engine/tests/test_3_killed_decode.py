@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from cluster import Cluster, Member, wait_for
-from conftest import STUCK_DRAIN, ask, await_health, loads, status
+from conftest import PLAYBOOK_LIMIT_SECONDS, STUCK_DRAIN, ask, await_health, loads, status
 
 STREAMS = 3
 #: Twice our interval of 10 s, and some. With the router's own defaults, two good looks 60 s
@@ -96,6 +96,7 @@ def test_decode_killed_amid_streams_is_seen_and_healed(
     due = run_playbook(
         "co_restart",
         extra_vars={"pd_co_restart_clusters": ["pair"], "pd_co_restart_when": "when_due", **STUCK_DRAIN},
+        timeout_seconds=PLAYBOOK_LIMIT_SECONDS,
     )
     assert due.rc == 0, due
     assert "sglang-pair-decode.service on box2 was restarted outside of a co-restart" in due.stdout, due
