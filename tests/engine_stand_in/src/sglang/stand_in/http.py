@@ -248,7 +248,10 @@ class Http:
 
 
 def _status(code: int, text: str = "") -> web.Response:
-    response = web.Response(status=code, body=text.encode() if text else None)
-    # The real engine's empty answers, and those of its administration, name no content type.
+    """Return an answer without a content type, as the real engine's empty and administrative ones are."""
+    if text:
+        # aiohttp would put one in the place of none.
+        return web.Response(status=code, body=text.encode(), headers={"Content-Type": ""})
+    response = web.Response(status=code)
     response.headers.pop("Content-Type", None)
     return response
