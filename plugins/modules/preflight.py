@@ -65,6 +65,7 @@ members:
       type: bool
 """
 
+import functools
 import json
 from typing import Any
 
@@ -83,7 +84,9 @@ def look_at(module: AnsibleModule, member: dict[str, Any]) -> dict[str, Any]:
         "readers": {},
         "searched": "",
         "listeners": processes.listeners(list(_topology.ports_of(member).values())),
-        "gpus": resources.gpus(module.run_command) if member["gpus"] else None,
+        "gpus": resources.gpus(functools.partial(module.run_command, handle_exceptions=False))
+        if member["gpus"]
+        else None,
         "free_bytes": resources.free_bytes(member["least_free_bytes"]),
         "model_error": "",
         "locked_memory": "",

@@ -128,6 +128,7 @@ def test_S3_a_difference_between_the_roles_may_be_accepted_by_its_rule(run_playb
 
 def test_S9_a_GPU_that_the_host_has_not(unchanged, deploy):
     box = unchanged.one("decode").on
+    assert deploy("--check", pd_prefill_gpus=[0], pd_decode_gpus=[2]).rc == 0, "no driver to ask: not judged"
     driver = "#!/bin/sh\necho 'GPU 0: H200'\necho 'GPU 1: H200'\n"
     box.check_output("printf %%s %s > /usr/local/bin/nvidia-smi && chmod 755 /usr/local/bin/nvidia-smi", driver)
     try:

@@ -24,7 +24,11 @@ for file in files:
 
 
 def gpus(run: Run) -> int | None:
-    """Return how many GPUs the NVIDIA driver lists, None where there is no such driver."""
+    """Return how many GPUs the NVIDIA driver lists, None where there is no such driver.
+
+    :param run: raises OSError where there is no such program; ``AnsibleModule.run_command`` does
+        that with ``handle_exceptions=False`` only, otherwise it ends the module.
+    """
     try:
         status, out, _err = run(["nvidia-smi", "--list-gpus"])
     except OSError:
