@@ -79,7 +79,7 @@ def settings_of(record: dict[str, Any], inert: list[str]) -> list[dict[str, Any]
             if now == wanted:
                 state = LIVE
             elif given is not None and now != given:
-                state, evidence = DRIFTED, "{0}; it was started with {1!r}".format(source, given)
+                state, evidence = DRIFTED, "{0}; it was started with {1}".format(source, given or "nothing")
             else:
                 state, evidence = PENDING, "deployed after the process was started"
         if not wanted and not now:

@@ -77,7 +77,7 @@ def test_a_process_that_shows_neither_is_drifted() -> None:
     words = [word if word != "96" else "64" for word in member(NEW)["exec_start"]]
     one = record(member(NEW), member(NEW), command=words)
     assert states(one)["cuda_graph_max_bs"] == _live.DRIFTED
-    assert row_of(one, "cuda_graph_max_bs")["evidence"] == "command line of the process; it was started with '96'"
+    assert row_of(one, "cuda_graph_max_bs")["evidence"] == "command line of the process; it was started with 96"
     assert states(record(member(NEW), member(NEW), environment={}))["target_ctas"] == _live.DRIFTED
 
 
