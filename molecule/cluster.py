@@ -13,6 +13,15 @@ from typing import Any
 from testinfra.host import Host
 
 ROLES = ("prefill", "decode", "router")
+#: Small limits of a co-restart: what a test waits for in vain ends soon.
+SMALL_LIMITS = {
+    "pd_co_restart_requests": 2,
+    "pd_co_restart_request_limit_seconds": 5,
+    "pd_co_restart_drain_limit_seconds": 8,
+    "pd_co_restart_drain_stall_seconds": 3,
+    "pd_co_restart_settle_limit_seconds": 10,
+    "pd_co_restart_settle_stall_seconds": 5,
+}
 
 
 def wait_for(what: str, check: Callable[[], Any], limit_seconds: float = 60) -> Any:

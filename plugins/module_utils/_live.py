@@ -174,8 +174,3 @@ def describe(record: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
         words = dict(row, running=row["running"] or "nothing", deployed=row["deployed"] or "nothing")
         lines.append("  {state:<8} {setting} ({carrier}): {0}; {evidence}".format(change.format(**words), **words))
     return lines
-
-
-def is_good(rows: list[dict[str, Any]]) -> bool:
-    """Tell whether nothing is pending or drifted."""
-    return all(row["state"] in (LIVE, INERT, UNKNOWN) for row in rows)

@@ -45,7 +45,7 @@ def problems_of(words: list[str], options: list[dict[str, Any]]) -> list[dict[st
         if not option:
             message = "{0!r} belongs to no option".format(values[0])
         elif known is None:
-            message = _unknown(name, sorted(by_name))
+            message = problem_of_name(name, options)
         else:
             message = _wrong_values(name, known, values, bool(equals))
             first = used.setdefault(tuple(known["names"]), "")
@@ -70,7 +70,11 @@ def uses(words: list[str]) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def problem_of_name(name: str, options: list[dict[str, Any]]) -> str:
+    """Return why a word is not exactly the name of an option, "" where it is."""
+    known = sorted(spelled for option in options for spelled in option["names"])
+    if name in known:
+        return ""
     longer = [other for other in known if other.startswith(name)]
     if len(longer) == 1:
         return "{0} is an abbreviation of {1}: write it in full".format(name, longer[0])

@@ -35,11 +35,12 @@ def inspect(member: dict[str, Any], found: dict[str, Any], limits: dict[str, int
     """Return what is wrong with one member on its host.
 
     :param member: what the host keeps, or shall keep, of the member (:func:`_topology.member_file`).
-    :param found: ``options`` (of the installed program, None where it could not be asked),
-        ``told`` (why it could not be asked, "" otherwise), ``readers`` (file by environment
-        variable, "" for none), ``searched``, ``listeners`` (on the member's ports), ``gpus``
-        (count, None for unknown), ``free_bytes`` (by directory), ``model_error`` (why the service
-        user cannot read the model, ""), ``locked_memory`` (LimitMEMLOCK of the unit, "" for none).
+    :param found: ``options`` (of the installed program, None where it told none), ``told`` (why it
+        told none; "" where check mode finds nothing installed yet), ``readers`` (file by environment
+        variable of :func:`variables_to_look_for`, "" for none), ``searched``, ``listeners`` (on the
+        member's ports), ``gpus`` (count, None for unknown), ``free_bytes`` (by directory), ``model_error``
+        (why the service user cannot read the model, ""), ``locked_memory`` (LimitMEMLOCK of the
+        unit, "" for none).
     :param limits: least ``free_bytes`` by directory.
     :return: ``problems`` (see :func:`_topology.problem`), ``warnings`` (texts), ``inert`` (names of
         environment variables that nothing reads).
@@ -47,7 +48,7 @@ def inspect(member: dict[str, Any], found: dict[str, Any], limits: dict[str, int
     problems = _problems_of_arguments(member, found)
     problems += [problem_of_port(member, item) for item in found["listeners"] if item["unit"] != member["unit"]]
     problems += _problems_of_machine(member, found, limits)
-    inert = [name for name in variables_of(member) if is_inert(name, found["readers"])]
+    inert = inert_of(found["readers"])
     warnings = [
         "{0} on {1}: {2} ({3}) is inert, nothing in {4} reads it".format(
             member["unit"], member["host"], name, variable_behind(name, member), found["searched"]
@@ -95,14 +96,15 @@ def problem_of_port(member: dict[str, Any], listener: dict[str, Any]) -> dict[st
     )
 
 
-def variables_of(member: dict[str, Any]) -> list[str]:
-    """Return the names of all environment variables that the collection sets for a member."""
-    return sorted(set(member["environment"]) | set(member["private_names"]))
+def variables_to_look_for(member: dict[str, Any]) -> list[str]:
+    """Return the environment variables of a member that something in its environment's files should mention."""
+    names = set(member["environment"]) | set(member["private_names"])
+    return sorted(name for name in names if not name.startswith(READ_ELSEWHERE))
 
 
-def is_inert(name: str, readers: dict[str, str]) -> bool:
-    """Tell whether nothing reads a variable; one that was not looked for is given the benefit of the doubt."""
-    return not name.startswith(READ_ELSEWHERE) and readers.get(name, "unknown") == ""
+def inert_of(readers: dict[str, str]) -> list[str]:
+    """Return the variables that were looked for and that nothing reads."""
+    return sorted(name for name, file in readers.items() if not file)
 
 
 def variable_behind(name: str, member: dict[str, Any]) -> str:
@@ -124,6 +126,8 @@ def variable_behind(name: str, member: dict[str, Any]) -> str:
 def _problems_of_arguments(member: dict[str, Any], found: dict[str, Any]) -> list[dict[str, str]]:
     python, program, words = _unit.command_of(member)
     name = "{0} {1} ({2})".format("router" if member["role"] == ROUTER else "sglang", member["version"], python)
+    if found["options"] is None and not found["told"]:
+        return []
     if found["options"] is None:
         return [
             problem(
@@ -134,21 +138,19 @@ def _problems_of_arguments(member: dict[str, Any], found: dict[str, Any]) -> lis
                 member["host"],
             )
         ]
-    judged = _options.problems_of(words, found["options"])
-    for secret in member["secret_names"]:
-        judged += [
-            dict(item, option="")
-            for item in _options.problems_of(["--" + secret], found["options"])
-            if "unknown" in item["message"] or "ambiguous" in item["message"] or "abbreviation" in item["message"]
-        ]
+    judged = [
+        (item["message"], variable_behind(item["option"], member))
+        for item in _options.problems_of(words, found["options"])
+    ]
+    # Their values are secrets, and stay in their file.
+    judged += [
+        (_options.problem_of_name("--" + secret, found["options"]), "pd_engine_secret_args")
+        for secret in member["secret_names"]
+    ]
     return [
-        problem(
-            "known to the installed program",
-            "{0}, says {1}".format(item["message"], name),
-            member["host"],
-            variable_behind(item["option"], member) if item["option"] else "pd_engine_secret_args",
-        )
-        for item in judged
+        problem("known to the installed program", "{0}, says {1}".format(message, name), member["host"], variable)
+        for message, variable in judged
+        if message
     ]
 
 

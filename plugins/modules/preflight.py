@@ -13,7 +13,7 @@ version_added: 0.1.0
 description:
   - Asks the installed engine or router itself which options it takes, and judges the member's arguments by that.
     Unknown, ambiguous, abbreviated and repeated options, wrong choices and types are problems. The answer is kept in
-    C(/var/cache/sglang-pd) until a file of the package changes, because asking takes sglang 10 to 60 seconds.
+    C(/var/cache/sglang-pd) until a file of the package changes, because sglang imports PyTorch before it tells.
   - Looks for environment variables that nothing in the installed environment reads.
   - Looks at ports, GPUs, room, the model's files, and how much memory the unit may lock.
   - Changes nothing but that cache. Values that only the engine's later checks refuse are not found.
@@ -79,7 +79,7 @@ def look_at(module: AnsibleModule, member: dict[str, Any]) -> dict[str, Any]:
     """Return what :func:`_preflight.inspect` says of a member on this host, and ``asked``."""
     python, program, _words = _unit.command_of(member)
     found: dict[str, Any] = {
-        "options": [],
+        "options": None,
         "told": "",
         "readers": {},
         "searched": "",
@@ -96,22 +96,16 @@ def look_at(module: AnsibleModule, member: dict[str, Any]) -> dict[str, Any]:
         found["model_error"] = resources.model_error(member["settings"]["model_path"], member["user"])
     try:
         asked = installed.Program(python, program, member["user"], keep=not module.check_mode)
+        found["readers"] = asked.readers(_preflight.variables_to_look_for(member))
+        found["searched"] = asked.searched
+        found["options"] = asked.options(member["environment"], files.private_environment(member["unit"]))
     except installed.NotInstalledError as trouble:
-        # A first deployment in check mode; with a deployed unit it is what keeps it from starting.
-        judged = _preflight.inspect(dict(member, exec_start=[*member["exec_start"][:1], "-m", *program]), found, {})
-        judged["problems"] = [_topology.problem("known to the installed program", str(trouble), member["host"])] * (
-            not module.check_mode
-        ) + judged["problems"]
-        return dict(judged, asked=False)
-    try:
-        found["options"] = asked.options(dict(member["environment"], **files.private_environment(member["unit"])))
+        # A first deployment in check mode installs nothing.
+        found["told"] = "" if module.check_mode else str(trouble)
     except RuntimeError as trouble:
-        found.update(options=None, told=str(trouble))
-    found["readers"] = asked.readers(
-        name for name in _preflight.variables_of(member) if not name.startswith(_preflight.READ_ELSEWHERE)
-    )
-    found["searched"] = asked.searched
-    return dict(_preflight.inspect(member, found, member["least_free_bytes"]), asked=True)
+        found["told"] = str(trouble)
+    judged = _preflight.inspect(member, found, member["least_free_bytes"])
+    return dict(judged, asked=found["options"] is not None)
 
 
 def main() -> None:

@@ -99,12 +99,11 @@ except ImportError:
 def inert(member: dict[str, Any], keep: bool) -> list[str]:
     """Return the environment variables of a member that nothing in its installed environment reads."""
     python, program, _words = _unit.command_of(member)
-    names = [name for name in _preflight.variables_of(member) if not name.startswith(_preflight.READ_ELSEWHERE)]
     try:
-        readers = installed.Program(python, program, member["user"], keep).readers(names)
+        asked = installed.Program(python, program, member["user"], keep)
     except installed.NotInstalledError:
         return []
-    return [name for name in names if _preflight.is_inert(name, readers)]
+    return _preflight.inert_of(asked.readers(_preflight.variables_to_look_for(member)))
 
 
 def main() -> None:

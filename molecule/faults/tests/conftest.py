@@ -14,18 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, Member, wait_for
+from cluster import SMALL_LIMITS, Cluster, Member, wait_for
 
-#: Small limits: what a test waits for in vain ends soon.
-FAST = {
-    "pd_co_restart_clusters": ["main"],
-    "pd_co_restart_requests": 2,
-    "pd_co_restart_request_limit_seconds": 5,
-    "pd_co_restart_drain_limit_seconds": 8,
-    "pd_co_restart_drain_stall_seconds": 3,
-    "pd_co_restart_settle_limit_seconds": 10,
-    "pd_co_restart_settle_stall_seconds": 5,
-}
+#: Cluster main alone, and what a test waits for in vain ends soon.
+MAIN = {**SMALL_LIMITS, "pd_co_restart_clusters": ["main"]}
 #: Process, listeners and files that a test may leave on a host.
 DROP_IN = "/run/systemd/system/{unit}.d/fault.conf"
 
@@ -51,7 +43,7 @@ def co_restart(run_playbook):
 
     def run(*args: str, limit: str | None = None, **options: object):
         given = {f"pd_co_restart_{name}": value for name, value in options.items()}
-        return run_playbook("co_restart", *args, limit=limit, extra_vars={**FAST, **given})
+        return run_playbook("co_restart", *args, limit=limit, extra_vars={**MAIN, **given})
 
     return run
 
@@ -206,7 +198,7 @@ def start_co_restart(inventory) -> Iterator[Callable[..., Controller]]:
 
     def start(**options: object) -> Controller:
         given = {f"pd_co_restart_{name}": value for name, value in options.items()}
-        started.append(Controller(inventory, {**FAST, **given}))
+        started.append(Controller(inventory, {**MAIN, **given}))
         return started[-1]
 
     yield start

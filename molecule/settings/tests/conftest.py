@@ -7,17 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster import Cluster
-
-#: Small limits: what a test waits for in vain ends soon.
-FAST = {
-    "pd_co_restart_requests": 2,
-    "pd_co_restart_request_limit_seconds": 5,
-    "pd_co_restart_drain_limit_seconds": 8,
-    "pd_co_restart_drain_stall_seconds": 3,
-    "pd_co_restart_settle_limit_seconds": 10,
-    "pd_co_restart_settle_stall_seconds": 5,
-}
+from cluster import SMALL_LIMITS, Cluster
 
 
 @pytest.fixture
@@ -25,7 +15,7 @@ def deploy(run_playbook):
     """Deploy with other variables than the inventory's."""
 
     def run(*args: str, **variables: object):
-        return run_playbook("deploy", *args, extra_vars={**FAST, **variables})
+        return run_playbook("deploy", *args, extra_vars={**SMALL_LIMITS, **variables})
 
     return run
 
@@ -35,7 +25,7 @@ def co_restart(run_playbook):
     """Co-restart where it is due."""
 
     def run(*args: str):
-        return run_playbook("co_restart", *args, extra_vars={**FAST, "pd_co_restart_when": "when_due"})
+        return run_playbook("co_restart", *args, extra_vars={**SMALL_LIMITS, "pd_co_restart_when": "when_due"})
 
     return run
 

@@ -27,6 +27,8 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import ask
 CACHE = "/var/cache/sglang-pd"
 #: Longest time to ask a program for its options; on a busy host sglang takes a minute.
 ASK_SECONDS = 300
+#: Characters from which on a private value is hidden in what the program says.
+SECRET_LENGTH = 6
 #: Packages of an environment that are large and read no variable of sglang's or its builds'.
 NOT_SEARCHED = ("torch", "nvidia", "triton", "numpy", "scipy", "pandas", "pip", "setuptools")
 _WORD = re.compile(rb"[A-Za-z0-9_]")
@@ -62,10 +64,11 @@ class Program:
         self.directory = done.stdout.strip().splitlines()[-1]
         self._stamp = _stamp(self.directory)
 
-    def options(self, environment: dict[str, str]) -> list[dict[str, Any]]:
+    def options(self, environment: dict[str, str], private: dict[str, str]) -> list[dict[str, Any]]:
         """Return the options that the program takes, see :mod:`ask_parser`.
 
         :param environment: what the program's unit sets; some builds want it to import.
+        :param private: the part of it whose values may be secrets.
         :raises RuntimeError: where the program does not come as far as its command line;
             the message is its own.
         """
@@ -78,7 +81,9 @@ class Program:
                 os.chown(home, pwd.getpwnam(self._user).pw_uid, -1)
             try:
                 done = self._run(
-                    ["-c", inspect.getsource(ask_parser), *self._words], dict(environment, HOME=home), ASK_SECONDS
+                    ["-c", inspect.getsource(ask_parser), *self._words],
+                    {**environment, **private, "HOME": home},
+                    ASK_SECONDS,
                 )
             except subprocess.TimeoutExpired as late:
                 raise RuntimeError("it told no options in {0} seconds".format(ASK_SECONDS)) from late
@@ -86,7 +91,11 @@ class Program:
             if line.startswith(ask_parser.MARK):
                 return list(self._keep_as(name, json.loads(line[len(ask_parser.MARK) :])))
         said = [line for line in done.stderr.splitlines() if line.strip()][-3:]
-        raise RuntimeError("; ".join(_redact.redact(line, ()) for line in said) or "exit {0}".format(done.returncode))
+        # Not "1" and the like: hidden, they would leave nothing to read.
+        secrets = [value for value in private.values() if len(value) >= SECRET_LENGTH]
+        raise RuntimeError(
+            "; ".join(_redact.redact(line, secrets) for line in said) or "exit {0}".format(done.returncode)
+        )
 
     def readers(self, names: Iterable[str]) -> dict[str, str]:
         """Return, by environment variable, a file of the environment that has its name; "" for none.

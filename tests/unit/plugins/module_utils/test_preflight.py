@@ -86,8 +86,13 @@ def test_an_engine_that_cannot_be_asked_is_told_with_its_own_words() -> None:
     assert "/opt/v/bin/python -m sglang.launch_server --help" in said
 
 
+def test_what_check_mode_finds_not_installed_yet_is_no_problem() -> None:
+    assert problems(member(), found(options=None, told="")) == []
+
+
 def test_S4_a_variable_that_nothing_reads_is_inert_and_not_refused() -> None:
     one = member(settings={"target_ctas": 512}, extra_env={"SGLANG_X": 1, "CUDA_LAUNCH_BLOCKING": 1})
+    assert "CUDA_LAUNCH_BLOCKING" not in _preflight.variables_to_look_for(one)
     judged = _preflight.inspect(one, found(readers={"TARGET_CTAS": "", "SGLANG_X": "/f.py"}), LIMITS)
     assert judged["problems"] == []
     assert judged["inert"] == ["TARGET_CTAS"]

@@ -55,7 +55,7 @@ def program(python: str, keep: bool = True) -> installed.Program:
 
 
 def test_options_are_told_with_names_kinds_and_choices(python: str) -> None:
-    options = {option["names"][0]: option for option in program(python).options({})}
+    options = {option["names"][0]: option for option in program(python).options({}, {})}
     assert options["--model-path"]["names"] == ["--model-path", "--model"]
     kinds = {name: options[name]["kind"] for name in ("--tp-size", "--memory", "--context", "--labels", "--mode")}
     assert kinds == {
@@ -76,33 +76,33 @@ def test_options_are_told_with_names_kinds_and_choices(python: str) -> None:
 
 def test_an_answer_is_kept_until_a_file_of_the_package_changes(python: str) -> None:
     launch = Path(program(python).directory) / "launch.py"
-    first = program(python).options({})
+    first = program(python).options({}, {})
     status = launch.stat()
     launch.write_text("!" * len(LAUNCH))
     os.utime(launch, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert program(python).options({}) == first, "same size and time: the kept answer"
+    assert program(python).options({}, {}) == first, "same size and time: the kept answer"
     launch.write_text(LAUNCH.replace("--tp-size", "--expert-size"))
-    assert "--expert-size" in [option["names"][0] for option in program(python).options({})]
+    assert "--expert-size" in [option["names"][0] for option in program(python).options({}, {})]
 
 
 def test_nothing_is_kept_in_check_mode(python: str, tmp_path: Path) -> None:
-    assert program(python, keep=False).options({})
+    assert program(python, keep=False).options({}, {})
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_program_that_fails_before_its_command_line_is_told_with_its_words(python: str) -> None:
     launch = Path(program(python).directory) / "launch.py"
-    launch.write_text("raise ImportError('libcuda.so.1: cannot open --api-key s3cret')")
+    launch.write_text("raise ImportError('libcuda.so.1: cannot open --api-key s3cret, t0ken-of-hub')")
     with pytest.raises(RuntimeError, match=r"ImportError: libcuda\.so\.1: cannot open --api-key ") as told:
-        program(python).options({})
-    assert "s3cret" not in str(told.value)
+        program(python).options({}, {"HF_TOKEN": "t0ken-of-hub", "FLAG": "1"})
+    assert "s3cret" not in str(told.value) and "t0ken" not in str(told.value)
 
 
 def test_its_environment_is_that_of_the_unit_only(python: str, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = Path(program(python).directory) / "launch.py"
     launch.write_text("import os\nassert os.environ['OF_UNIT'] == '1' and 'OF_TEST' not in os.environ\n" + LAUNCH)
     monkeypatch.setenv("OF_TEST", "1")
-    assert program(python).options({"OF_UNIT": "1"})
+    assert program(python).options({}, {"OF_UNIT": "1"})
 
 
 def test_S4_readers_are_found_by_whole_names(python: str) -> None:
