@@ -135,7 +135,7 @@ def sampled_lines(text: str) -> str:
 
 
 def invocation_of(text: str) -> str:
-    """Return the incarnation that sampled lines are labelled with, "" for none."""
+    """Return the incarnation that a ``/metrics`` body is labelled with, "" for none."""
     found = _INVOCATION.search(text)
     return found.group(1) if found else ""
 

@@ -180,8 +180,9 @@ def _failures(read: list[dict[str, Any]]) -> str:
 
 
 def restarted(samples: list[dict[str, Any]]) -> bool:
-    """Tell whether an engine was started anew within a series."""
-    return increase(samples, "progress")[0] == RESET
+    """Tell whether an engine was started anew within a series: by its label, else by a counter that fell."""
+    incarnations = {sample["invocation"] for sample in readable(samples) if sample.get("invocation")}
+    return len(incarnations) > 1 or increase(samples, "progress")[0] == RESET
 
 
 def is_over(series: dict[str, dict[str, Any]], verdicts: dict[str, dict[str, Any]], most: float = 0) -> bool:

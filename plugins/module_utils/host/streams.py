@@ -208,17 +208,18 @@ class Streams:
         loads, metrics = await asyncio.gather(self._get(url + "/v1/loads"), self._get(url + "/metrics"))
         live = _metrics.loads_sample(loads[1]) if loads[0] == 200 else None
         stale = None
+        known: dict[str, Any] = {}
         if metrics[0] == 200:
-            text = _metrics.sampled_lines(metrics[1].decode("utf-8", "replace"))
-            stale = _metrics.metrics_sample(text, self._parse_metrics)
-            if stale is not None:
-                stale["invocation"] = _metrics.invocation_of(text)
+            text = metrics[1].decode("utf-8", "replace")
+            stale = _metrics.metrics_sample(_metrics.sampled_lines(text), self._parse_metrics)
+            # A fresh engine has no gauge yet, and is labelled all the same.
+            known = {"invocation": _metrics.invocation_of(text)}
         if live is None and stale is None:
             return {"trouble": "/v1/loads: {0}; /metrics: {1}".format(*[_status(one) for one in (loads, metrics)])}
         if live is None:
-            return dict(stale or {}, live=False)
+            return dict(stale or {}, live=False, **known)
         gauges = {name: stale[name] for name in _metrics.QUEUES} if stale else {}
-        return dict(stale or {}, **dict(live, live=True, gauges=gauges))
+        return dict(stale or {}, **dict(live, live=True, gauges=gauges, **known))
 
     async def _get(self, url: str) -> tuple[int | None, bytes, str]:
         assert self._session is not None  # noqa: S101 - within the context

@@ -135,6 +135,15 @@ def test_H5_absent_unread_and_reset_counters_are_three_things() -> None:
     assert _series.restarted(anew)
 
 
+def test_a_new_incarnation_is_told_by_its_label_where_its_counters_passed_the_old_ones() -> None:
+    before, after = sample(0, invocation="first"), sample(1, invocation="second")
+    for one in (before, after):
+        # A fresh engine shows no gauges, and so no counters are read.
+        one.pop("progress", None)
+    assert _series.restarted([before, after])
+    assert not _series.restarted([before, sample(1, invocation="first")])
+
+
 def test_watching_is_over_when_all_engines_are_empty_twice_or_stuck() -> None:
     def over(*held: float, most: float = 0) -> bool:
         series = {"p": {"role": "prefill", "samples": [sample(at * 5, one) for at, one in enumerate(held)]}}
