@@ -12,11 +12,14 @@ import platform
 import secrets
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _plan, _topology
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _plan, _topology
 
 display = Display()
+
+LAST_GOOD = "last_good"
 
 #: Options that the steps read from the plan.
 STEP_OPTIONS = (
@@ -51,7 +54,7 @@ class ActionModule(ActionBase):
                     "type": "list",
                     "elements": "str",
                     "choices": list(_topology.STAGES),
-                    "default": list(_topology.STAGES),
+                    "default": [],
                 },
                 "override": text,
                 "restart_when": {
@@ -61,6 +64,9 @@ class ActionModule(ActionBase):
                 },
                 "preflight": {"type": "str", "default": "pd_preflight"},
                 "accept": {"type": "list", "elements": "str", "default": []},
+                "decode_alone": dict(text, default="pd_co_restart_decode_alone"),
+                "restore": text,
+                "follows": {"type": "dict", "default": {}},
                 "take_over": text,
                 "purpose": dict(text, default="co-restart"),
                 "run_id": text,
@@ -81,12 +87,16 @@ class ActionModule(ActionBase):
         hostvars = task_vars["hostvars"]
         wanted, homeless = inventory_clusters(task_vars["groups"], hostvars)
         seen = _seen(task_vars["ansible_play_hosts_all"], hostvars, given["members"], given["preflight"])
-        chosen = given["clusters"] or sorted(
-            cluster
-            for cluster, roles in wanted.items()
-            if any(host in task_vars["ansible_play_hosts_all"] for hosts in roles.values() for host in hosts)
+        chosen = (
+            list(given["follows"])
+            or given["clusters"]
+            or sorted(
+                cluster
+                for cluster, roles in wanted.items()
+                if any(host in task_vars["ansible_play_hosts_all"] for hosts in roles.values() for host in hosts)
+            )
         )
-        refused = _wrong_selection(chosen, wanted, homeless)
+        refused = _wrong_selection(chosen, wanted, homeless) or _wrong_generation(given["restore"])
         if refused:
             return dict(result, failed=True, msg=refused)
 
@@ -100,12 +110,20 @@ class ActionModule(ActionBase):
             "resume_limit_seconds": given["resume_limit_seconds"],
             "gone_owners": _gone_owners(seen),
             "options": {name: given[name] for name in STEP_OPTIONS},
+            "restore": _restore(given["restore"]),
+            "follows": None,
         }
-        found = {name: _plan.make_plan(name, wanted[name], seen, asked) for name in chosen}
+        found = {}
+        for name in chosen:
+            opted_in, differing = opted_in_to(given["decode_alone"], wanted[name], hostvars)
+            its = dict(asked, decode_alone=opted_in, **_next_attempt(given["follows"].get(name)))
+            found[name] = _plan.make_plan(name, wanted[name], seen, its)
+            if differing:
+                found[name]["warnings"].append(differing)
         if self._task.check_mode and given["restart_when"] == _plan.FIRST_START:
             found = {name: _not_deployed_yet(plan) for name, plan in found.items()}
         lines = [line for plan in found.values() for line in _plan.describe(plan)]
-        if all(plan["decision"] == "refused" for plan in found.values()):
+        if not given["follows"] and all(plan["decision"] == "refused" for plan in found.values()):
             # One message: the structured values would say it all again.
             return dict(result, failed=True, msg="\n".join(lines))
         display.display("\n".join(lines))
@@ -117,6 +135,51 @@ class ActionModule(ActionBase):
         }
         result["nothing"] = {name: plan["why"] for name, plan in found.items() if plan["decision"] == "nothing"}
         return dict(result, lines=lines)
+
+
+def _restore(wanted: str) -> dict[str, Any] | None:
+    """Return what a rollback is asked to put back; "" for no rollback, last_good or a generation."""
+    if not wanted:
+        return None
+    return {"generation": 0 if wanted == LAST_GOOD else int(wanted), "automatic": False}
+
+
+def _wrong_generation(wanted: str) -> str:
+    if wanted in ("", LAST_GOOD) or (wanted.isdigit() and int(wanted) > 0):
+        return ""
+    return (
+        "Nothing was changed. pd_rollback_generation is {0!r}: give the number of a generation, or leave it out "
+        "for the last good one [rule: back only to what ended well]".format(wanted)
+    )
+
+
+def _next_attempt(follows: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what is asked for an attempt that follows on another one of the same run."""
+    if follows is None:
+        return {}
+    run = dict(follows["run"], purpose="{0}: {what}".format(follows["run"]["purpose"], what=follows["what"]))
+    rolls_back = follows["what"] == _attempts.ROLL_BACK
+    return {
+        "run": run,
+        "stages": follows["stages"],
+        "override": "",
+        "when": _plan.ALWAYS,
+        "take_over": "",
+        "options": follows["options"],
+        "restore": {"generation": 0, "automatic": True} if rolls_back else None,
+        "follows": follows["follows"],
+    }
+
+
+def opted_in_to(variable: str, roles: dict[str, list[str]], hostvars: Any) -> tuple[bool, str]:
+    """Return whether all hosts of a cluster have a variable set to true, and a warning where they differ."""
+    hosts = sorted({host for its in roles.values() for host in its})
+    with_it = [host for host in hosts if boolean(hostvars[host].get(variable, False), strict=False)]
+    if not with_it or len(with_it) == len(hosts):
+        return bool(with_it), ""
+    return False, "{0} is true for {1} and not for {2}: it counts only where all hosts of the cluster have it".format(
+        variable, ", ".join(with_it), ", ".join(host for host in hosts if host not in with_it)
+    )
 
 
 def _wrong_selection(chosen: list[str], wanted: dict[str, Any], homeless: list[str]) -> str:
@@ -222,6 +285,10 @@ def _not_deployed_yet(plan: dict[str, Any]) -> dict[str, Any]:
     """Return the plan of a cluster that check mode could not deploy: it would be started."""
     if plan["decision"] == "refused" and all(item["rule"] == "deployed before restarted" for item in plan["problems"]):
         return dict(
-            plan, decision="nothing", problems=[], why="it would be deployed, then started: prefill, decode, router"
+            plan,
+            decision="nothing",
+            problems=[],
+            revisions=[],
+            why="it would be deployed, then started: prefill, decode, router",
         )
     return plan

@@ -52,6 +52,7 @@ def empty(unit: str) -> dict[str, Any]:
         "outcome": "",
         "reason": "",
         "override": "",
+        "scope": "",
         "history": [],
     }
 
@@ -87,7 +88,13 @@ def fenced_off_by(ledger: dict[str, Any], generation: int, run_id: str) -> dict[
 
 
 def begin(
-    ledger: dict[str, Any], generation: int, run: dict[str, Any], override: str, before: str, now: float
+    ledger: dict[str, Any],
+    generation: int,
+    run: dict[str, Any],
+    override: str,
+    before: str,
+    now: float,
+    scope: str = "",
 ) -> dict[str, Any]:
     """Return the ledger of a member whose stage begins: nothing is stopped yet.
 
@@ -95,6 +102,7 @@ def begin(
     :param override: reason that the operator gave for breaking rule 1, or "".
     :param before: InvocationID that runs now, "" where none does.
     :param now: seconds since the epoch.
+    :param scope: rule by which the stages of this generation were chosen, see :mod:`_scope`.
     """
     if ledger["generation"] == generation and ledger["run"].get("id") == run["id"] and ledger["phase"]:
         return ledger
@@ -112,6 +120,7 @@ def begin(
         outcome="",
         reason="",
         override=override,
+        scope=scope,
         history=_history(ledger),
     )
 
@@ -138,7 +147,7 @@ def _history(ledger: dict[str, Any]) -> list[dict[str, Any]]:
     if not ledger["generation"]:
         return []
     past = {
-        key: ledger[key]
+        key: ledger.get(key, "")
         for key in (
             "generation",
             "run",
@@ -151,6 +160,7 @@ def _history(ledger: dict[str, Any]) -> list[dict[str, Any]]:
             "outcome",
             "reason",
             "override",
+            "scope",
         )
     }
     return (ledger["history"] + [past])[-HISTORY_LENGTH:]

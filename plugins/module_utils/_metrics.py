@@ -30,7 +30,8 @@ WAITING_GAUGE = "sglang:num_queue_reqs"
 THROUGHPUT_GAUGE = "sglang:gen_throughput"
 FAILED_COUNTER = "sglang:num_transfer_failed_reqs_total"
 #: Counters that rise when work gets done, whichever the engine's role.
-PROGRESS_COUNTERS = ("sglang:prompt_tokens_total", "sglang:generation_tokens_total", "sglang:num_requests_total")
+REQUESTS_COUNTER = "sglang:num_requests_total"
+PROGRESS_COUNTERS = ("sglang:prompt_tokens_total", "sglang:generation_tokens_total", REQUESTS_COUNTER)
 
 
 def loads_sample(body: bytes) -> dict[str, Any] | None:
@@ -59,9 +60,9 @@ def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str
     """Return a sample from a ``/metrics`` body, None where it carries no series of an engine.
 
     :param parse: ``prometheus_client.parser.text_string_to_metric_families``.
-    :return: the keys of :func:`loads_sample`, ``failed`` (transfers) and ``progress``
-        (sum of :data:`PROGRESS_COUNTERS`). The failure counter is 0 where it is absent
-        beside other series of the engine.
+    :return: the keys of :func:`loads_sample`, ``failed`` (transfers), ``requests`` (served,
+        health checks not among them) and ``progress`` (sum of :data:`PROGRESS_COUNTERS`). The
+        failure counter is 0 where it is absent beside other series of the engine.
     """
     values: dict[str, dict[str, float]] = {}
     try:
@@ -78,6 +79,7 @@ def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str
         "waiting": total.get(WAITING_GAUGE, 0),
         "throughput": total.get(THROUGHPUT_GAUGE, 0.0),
         "failed": total.get(FAILED_COUNTER, 0),
+        "requests": total.get(REQUESTS_COUNTER, 0),
         "progress": sum(total.get(name, 0) for name in PROGRESS_COUNTERS),
     }
     for name, (_key, gauge) in QUEUES.items():

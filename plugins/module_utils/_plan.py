@@ -12,8 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _lock, _preflight, _topology, _walk
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
+    _ledger,
+    _lock,
+    _preflight,
+    _revision,
+    _scope,
+    _topology,
+    _walk,
+)
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import (
+    DECODE,
     PREFILL,
     ROUTER,
     STAGES,
@@ -40,52 +49,68 @@ def make_plan(
     :param seen: what the ``member_info`` module gave, by host, and ``preflight`` (what the module of
         that name gave, by unit); a host that could not be reached has ``unreachable`` (a message),
         one outside the play has no entry.
-    :param asked: ``run`` (id, owner, purpose), ``stages`` (list), ``override`` (reason or
-        ""), ``when`` (always, when_due, first_start), ``resume_limit_seconds``,
-        ``take_over`` (reason or ""), ``accepted`` (names of rules, see :func:`_preflight.split`),
-        ``options`` (numbers that the steps read),
-        ``gone_owners`` (owners of locks that the controller knows to be dead).
+    :param asked: ``run`` (id, owner, purpose), ``stages`` (list, empty: the whole chain, and
+        with ``when_due`` the smallest safe scope), ``override`` (reason or ""), ``when``
+        (always, when_due, first_start), ``resume_limit_seconds``, ``take_over`` (reason or
+        ""), ``accepted`` (names of rules, see :func:`_preflight.split`), ``options`` (numbers
+        that the steps read), ``gone_owners`` (owners of locks that the controller knows to be
+        dead), ``decode_alone`` (whether the cluster opted in), ``restore`` (None, or
+        ``generation``, 0 for the last good one, and ``automatic``), ``follows`` (None, or the
+        generation of this run's attempt before).
     :return: ``decision`` (``go``, ``refused``, ``nothing``), ``problems`` (with ``refused``),
-        ``why``, ``warnings``, ``due`` (reasons for a co-restart), and with ``go`` the plan
-        proper: ``cluster``, ``run``, ``generation``, ``override``, ``take_over``,
-        ``lock_message`` (whose lock is taken over and why, or ""),
-        ``lock_host``, ``members`` (each a member with ``action``: restart, start, keep or
-        none, ``reason`` and ``before``), ``resumes`` (run id or ""), ``options``.
+        ``why``, ``warnings``, ``due`` (reasons for a co-restart), ``revisions`` (generations
+        that can be gone back to), and with ``go`` the plan proper: ``cluster``, ``run``,
+        ``generation``, ``override``, ``take_over``, ``lock_message`` (whose lock is taken
+        over and why, or ""), ``lock_host``, ``members`` (each a member with ``action``:
+        restart, start, keep or none, ``reason`` and ``before``), ``resumes`` (run id or ""),
+        ``scope`` (``rule``, ``stages``, ``reason``), ``restore`` (None, or ``generation``,
+        ``reason``, ``automatic`` and by host and unit the revision to put in place),
+        ``options``.
     """
     records, problems = _gather(cluster, wanted_hosts, seen)
     result: dict[str, Any] = {"cluster": cluster, "warnings": [], "due": [], "why": "", "problems": problems}
     if problems:
         return dict(result, decision="refused")
 
+    stages = tuple(stage for stage in STAGES if stage in asked["stages"]) or STAGES
+    result["revisions"] = _revision.known_generations(records)
+    restore, records, result["problems"] = _restored(records, stages, asked["restore"])
     members = [record["member"] for record in records]
     refusing, accepted = _preflight.split(_topology.problems_of(members), asked["accepted"])
-    result["problems"] = refusing + _problems_of_ports(records)
+    result["problems"] += refusing + _problems_of_ports(records)
+    result["problems"] += _problems_of_attempt(cluster, records, asked)
     problems_of_lock, lock_message = _lock_now(cluster, records, seen, asked)
     result["problems"] += problems_of_lock
-    stages = tuple(stage for stage in STAGES if stage in asked["stages"])
     result["problems"] += _problems_of_stages(cluster, stages, records, asked)
     result["warnings"] = _warnings(records) + [_accepted(item) for item in accepted]
     if result["problems"]:
         return dict(result, decision="refused")
 
     result["due"] = due(records)
+    scope = _scope.asked_for(stages)
+    if asked["when"] == WHEN_DUE and not asked["stages"] and not asked["override"] and result["due"]:
+        scope = _scope.choose(records, _scope.findings(records), asked["decode_alone"])
+        stages = tuple(scope["stages"])
     running = [record for record in records if _is_up(record)]
     if asked["when"] == WHEN_DUE and not result["due"]:
         return dict(result, decision="nothing", why="everything runs as it should")
+    if restore and not restore["units"] and not result["due"]:
+        why = "generation {0} is deployed and runs as it should".format(restore["generation"])
+        return dict(result, decision="nothing", why=why)
     if asked["when"] == FIRST_START and running:
         why = "it runs; a co-restart is due: " + "; ".join(result["due"]) if result["due"] else "it runs as it should"
         return dict(result, decision="nothing", why=why)
 
     resumes = ""
     keep: set[tuple[str, str]] = set()
-    if stages == STAGES and not asked["override"]:
+    if stages == STAGES and not asked["override"] and not restore and not asked["follows"]:
         resumes, keep = _resumable(records, seen, asked["resume_limit_seconds"])
     planned = []
     for record in records:
         member = dict(record["member"], before=record["unit"]["invocation_id"])
         member["action"], member["reason"] = _action(record, stages, keep)
         planned.append(member)
-    refusing, accepted = _preflight.split(_problems_of_hosts(planned, seen), asked["accepted"])
+    refusing, accepted = _preflight.split(_problems_of_hosts(planned, seen, restore), asked["accepted"])
     result["warnings"] += [_accepted(item) for item in accepted]
     if refusing:
         return dict(result, decision="refused", problems=refusing)
@@ -101,15 +126,86 @@ def make_plan(
         lock_host=lock_host(members),
         members=planned,
         resumes=resumes,
-        options=asked["options"],
-        why="; ".join(result["due"]) or "asked for",
+        scope=scope,
+        restore=restore,
+        options=_options(asked["options"], scope, members),
+        why=_why(result["due"], restore),
     )
 
 
-def _problems_of_hosts(planned: list[dict[str, Any]], seen: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    """Return what the hosts find wrong with the members that would be started."""
+def _why(reasons: list[str], restore: dict[str, Any] | None) -> str:
+    words = "; ".join(reasons) or "asked for"
+    if restore is None:
+        return words
+    return "back to generation {generation}, {reason}{0}".format("; " + words if reasons else "", **restore)
+
+
+def _options(options: dict[str, Any], scope: dict[str, Any], members: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the options of the steps; a decode that restarted alone is asked more than once."""
+    if scope["rule"] != _scope.DECODE_ALONE:
+        return options
+    decodes = sum(1 for member in members if member["role"] == DECODE and member["node_rank"] == 0)
+    return dict(options, requests=max(options["requests"], _scope.DECODE_ALONE_REQUESTS, 2 * decodes))
+
+
+def _restored(
+    records: list[dict[str, Any]], stages: tuple[str, ...], wanted: dict[str, Any] | None
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]], list[dict[str, str]]]:
+    """Return what a rollback puts in place, the records as they will be then, and what is in its way."""
+    if wanted is None:
+        return None, records, []
+    of_stages = [record for record in records if record["member"]["role"] in stages]
+    generation, reason, problems = _revision.choose(of_stages, wanted["generation"], wanted["automatic"])
+    if problems:
+        return None, records, problems
+    units: dict[str, dict[str, int]] = {}
+    after = []
+    for record in records:
+        if record["member"]["role"] not in stages:
+            after.append(record)
+            continue
+        new, found = _revision.restored(record, generation)
+        if found:
+            problems += found
+            continue
+        if new["restores"]["digest"] != record["deployed_digest"]:
+            host = record["member"]["host"]
+            units.setdefault(host, {})[record["member"]["unit"]] = new["restores"]["generation"]
+        after.append(new)
+    restore = {"generation": generation, "reason": reason, "automatic": wanted["automatic"], "units": units}
+    return restore, after, problems
+
+
+def _problems_of_attempt(cluster: str, records: list[dict[str, Any]], asked: dict[str, Any]) -> list[dict[str, str]]:
+    """Return why an attempt may not follow the one before: another run came in between."""
+    if not asked["follows"]:
+        return []
+    latest = max(max(r["ledger"]["generation"], _fence(r["ledger"])) for r in records)
+    if latest == asked["follows"]:
+        return []
+    return [
+        problem(
+            "one co-restart per cluster at a time",
+            "another run came to cluster {0} meanwhile: generation {1} is on record, this run's attempt was {2}".format(
+                cluster, latest, asked["follows"]
+            ),
+        )
+    ]
+
+
+def _problems_of_hosts(
+    planned: list[dict[str, Any]], seen: dict[str, dict[str, Any]], restore: dict[str, Any] | None
+) -> list[dict[str, str]]:
+    """Return what the hosts find wrong with the members that would be started.
+
+    They looked at what is deployed. What a rollback puts in its place was looked at by
+    :func:`_revision.restored`, and ran well before.
+    """
     found = []
+    replaced = restore["units"] if restore else {}
     for member in planned:
+        if member["unit"] in replaced.get(member["host"], {}):
+            continue
         if member["action"] in ("restart", "start"):
             judged = seen[member["host"]]["preflight"].get(member["unit"], {})
             found += [dict(item, host=member["host"]) for item in judged.get("problems", [])]
@@ -205,6 +301,9 @@ def _problems_of_ports(records: list[dict[str, Any]]) -> list[dict[str, str]]:
         for listener in record["listeners"]:
             if listener["unit"] == record["member"]["unit"]:
                 continue
+            if listener["port"] not in _topology.ports_of(record["member"]).values():
+                # Of a revision that is not put in place.
+                continue
             found.append(_preflight.problem_of_port(record["member"], listener))
         if record["unit"]["load_state"] != "loaded":
             found.append(
@@ -293,39 +392,8 @@ def _is_up(record: dict[str, Any]) -> bool:
 
 
 def due(records: list[dict[str, Any]]) -> list[str]:
-    """Return why a cluster needs a co-restart: what runs is not what should run.
-
-    The configuration hash that a process carries in its environment is compared with
-    the one on disk, so a change whose notification was lost is found all the same.
-    """
-    reasons = []
-    generations = {record["ledger"]["generation"] for record in records}
-    ends = set()
-    for record in records:
-        member, unit, ledger = record["member"], record["unit"], record["ledger"]
-        name = "{0} on {1}".format(member["unit"], member["host"])
-        if unit["active_state"] != "active":
-            reasons.append("{0} is {1}".format(name, unit["active_state"]))
-        elif record["running_configuration"] != member["configuration"]:
-            reasons.append(
-                "{0} runs configuration {1}, {2} is deployed".format(
-                    name, record["running_configuration"] or "unknown", member["configuration"]
-                )
-            )
-        elif ledger["incarnation"] != unit["invocation_id"]:
-            reasons.append("{0} was restarted outside of a co-restart".format(name))
-        elif ledger["fence"] and ledger["fence"].get("closed") == unit["invocation_id"]:
-            reasons.append("{0} gave up its workers for a run that never came to it".format(name))
-        if ledger["outcome"] == _ledger.FAILED:
-            ends.add("generation {0} failed: {1}".format(ledger["generation"], ledger["reason"]))
-        elif ledger["generation"] and not ledger["outcome"]:
-            ends.add("generation {0} was never finished".format(ledger["generation"]))
-    reasons += sorted(ends)
-    # A router that was restarted alone is a generation ahead, and may be.
-    engines = {r["ledger"]["generation"] for r in records if r["member"]["role"] != ROUTER}
-    if len(engines) > 1 or (max(generations) > min(generations) and max(generations) in engines):
-        reasons.append("members are of different generations ({0})".format(", ".join(map(str, sorted(generations)))))
-    return reasons
+    """Return why a cluster needs a co-restart: what runs is not what should run."""
+    return [found["reason"] for found in _scope.findings(records)]
 
 
 def _resumable(
@@ -405,7 +473,7 @@ def _was_replaced(record: dict[str, Any], generation: int) -> bool:
 
 def _action(record: dict[str, Any], stages: tuple[str, ...], keep: set[tuple[str, str]]) -> tuple[str, str]:
     if record["member"]["role"] not in stages:
-        return "none", "its stage was not asked for"
+        return "none", "its stage is not in the scope"
     if _key(record) in keep:
         return "keep", "the interrupted run left it in good order; it is gated again"
     if not _is_up(record):
@@ -425,16 +493,26 @@ def describe(plan: dict[str, Any]) -> list[str]:
             + ["cluster {0}: refused, nothing was stopped".format(name)]
             + ["  - " + _topology.describe_problem(item) for item in plan["problems"]]
         )
+    kept = [
+        "  kept     generations {0}; back to one by inferops.sglang_pd.rollback".format(
+            ", ".join(map(str, sorted(plan["revisions"])))
+        )
+    ]
+    kept = kept if plan["revisions"] else []
     if plan["decision"] == "nothing":
-        return lines + ["cluster {0}: nothing to do, {1}".format(name, plan["why"])]
+        return lines + ["cluster {0}: nothing to do, {1}".format(name, plan["why"]), *kept]
     options = plan["options"]
     lines.append("cluster {0}: generation {1}, because: {2}".format(name, plan["generation"], plan["why"]))
+    lines.append("  scope    {rule}: {reason}".format(**plan["scope"]))
     if plan["override"]:
         lines.append("  OVERRIDE of rule 1, recorded on the hosts: {0}".format(plan["override"]))
     if plan["resumes"]:
         lines.append("  resumes interrupted run {0}".format(plan["resumes"]))
     if plan["lock_message"]:
         lines.append("  " + plan["lock_message"])
+    for host, units in sorted((plan["restore"] or {"units": {}})["units"].items()):
+        for unit, revision in sorted(units.items()):
+            lines.append("  restore  revision {0} of {1} on {2}".format(revision, unit, host))
     if any(m["action"] == "restart" for m in plan["members"] if m["role"] != ROUTER):
         lines.append(
             "  drain    no new work at the routers; running requests have {0} s".format(options["drain_limit_seconds"])
@@ -456,4 +534,4 @@ def describe(plan: dict[str, Any]) -> list[str]:
     lines.append(
         "  proof    {0} requests through each router, then the queues must drain or flow".format(options["requests"])
     )
-    return lines
+    return lines + kept

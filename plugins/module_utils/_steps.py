@@ -21,10 +21,11 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _lock,
     _metrics,
     _queues,
+    _scope,
     _topology,
     _walk,
 )
-from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import ROUTER
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import DECODE, ROUTER
 
 OK = _walk.OK
 FAILED = _walk.FAILED
@@ -108,6 +109,19 @@ class Host(Protocol):
     def ask(self, member: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
         """Send one chat request through a router; return the verdict of :mod:`_answers`."""
 
+    def served(self, member: dict[str, Any]) -> float | None:
+        """Return how many requests an engine's incarnation has served, None where it does not say."""
+
+    def keep_revision(self, unit: str, generation: int) -> str:
+        """Keep what is deployed of a unit, where that is what runs; return what went wrong, or ""."""
+
+    def restore(self, units: dict[str, int]) -> tuple[list[dict[str, str]], str]:
+        """Put revisions of units in place and tell systemd.
+
+        :return: ``path``, ``before`` and ``after`` of each file that changed, and what went wrong
+            or "". All revisions are looked at before the first file is written.
+        """
+
 
 def run(
     step: str,
@@ -132,12 +146,12 @@ def run(
         return _result(plan, SKIPPED, why)
     lost = _lost_to_another_run(step, plan, host_name, host)
     if lost:
-        return _result(plan, FAILED, lost)
+        return _result(plan, FAILED, lost, lost=True)
     context = _Step(step, plan, host_name, evidence, state, host, host.monotonic() + slice_seconds)
     try:
         return context.run()
     except LostError as lost_meanwhile:
-        return _result(plan, FAILED, str(lost_meanwhile))
+        return _result(plan, FAILED, str(lost_meanwhile), lost=True)
 
 
 class LostError(Exception):
@@ -307,6 +321,25 @@ class _Step:
         message = self.host.change_lock(self.plan["cluster"], release)
         return self.result(OK, str(message), changed=bool(message))
 
+    def restore(self) -> dict[str, Any]:
+        """Put the files of an older revision in place; nothing was stopped yet."""
+        units = _walk.restores(self.plan, self.host_name)
+        if not units:
+            return self.result(OK)
+        changed, trouble = self.host.restore(units)
+        words = ", ".join("{0} to revision {1}".format(unit, revision) for unit, revision in sorted(units.items()))
+        if trouble:
+            return self.result(
+                FAILED,
+                "{0} on {1} cannot be put back: {2}. Nothing was stopped; files of other hosts may be of that "
+                "revision already: run the same again, or inferops.sglang_pd.deploy".format(
+                    words, self.host_name, trouble
+                ),
+                changed=bool(changed),
+                files=changed,
+            )
+        return self.result(OK, "{0} on {1}".format(words, self.host_name), changed=bool(changed), files=changed)
+
     def close(self) -> dict[str, Any]:
         """Announce the run in every ledger of the host; take the workers from its routers."""
         for member in self.members:
@@ -359,7 +392,32 @@ class _Step:
             return self.result(
                 FAILED, "requests were answered, but the queues do not tell of health: " + "; ".join(bad)
             )
+        unproven = self.unproven()
+        if unproven:
+            return self.result(FAILED, "requests were answered, but " + "; ".join(unproven))
         return self.result(OK, "; ".join("{0}: {1}".format(unit, v) for unit, (v, _words) in verdicts.items()))
+
+    def unproven(self) -> list[str]:
+        """Return which decodes that were restarted alone the proof says nothing of.
+
+        The counter of an incarnation begins at nothing and does not count health checks. It
+        tells that the decode served, not with which prefill: a router that spreads requests
+        evenly pairs each with each, which is likely and not proved.
+        """
+        if self.plan["scope"]["rule"] != _scope.DECODE_ALONE:
+            return []
+        found = []
+        for member in self.members:
+            if member["role"] == DECODE and member["action"] != "none":
+                served = self.host.served(member)
+                if not served:
+                    found.append(
+                        "{0} {1}".format(
+                            member["unit"],
+                            "served none of them" if served == 0 else "does not say whether it served any",
+                        )
+                    )
+        return found
 
     def watch_queues(self, limit: float, stall: float) -> tuple[dict[str, tuple[str, str]], str]:
         """Sample the engines' queues until each has a verdict.
@@ -543,7 +601,13 @@ class _Step:
         ledger = _check_fence(self.host.ledger(member["unit"]), self.plan)
         self.host.write_ledger(
             _ledger.begin(
-                ledger, self.plan["generation"], self.plan["run"], self.plan["override"], before, self.host.now()
+                ledger,
+                self.plan["generation"],
+                self.plan["run"],
+                self.plan["override"],
+                before,
+                self.host.now(),
+                self.plan["scope"]["rule"],
             )
         )
 
@@ -597,6 +661,7 @@ class _Step:
     def record(self) -> dict[str, Any]:
         """Write the cluster's outcome into every ledger of the host."""
         outcome, reason = _walk.outcome(self.plan, self.evidence)
+        troubles = []
         first_line = reason.split("\n", 1)[0]
         for member in self.members:
             ledger = self.host.ledger(member["unit"])
@@ -605,6 +670,10 @@ class _Step:
             if ledger["generation"] == self.plan["generation"]:
                 ledger = _ledger.end(ledger, outcome, first_line, self.host.now())
             self.host.write_ledger(ledger)
+            if outcome == OK:
+                trouble = self.host.keep_revision(member["unit"], self.plan["generation"])
+                if trouble:
+                    troubles.append("no revision of {0} was kept: {1}".format(member["unit"], trouble))
             if (
                 outcome != OK
                 and member["role"] == ROUTER
@@ -613,7 +682,7 @@ class _Step:
             ):
                 # Its workers were taken for a drain that led to nothing: it reads them again.
                 self.host.restart(member["unit"])
-        return self.result(OK, outcome, changed=True)
+        return self.result(OK, "; ".join(troubles), changed=True)
 
 
 def _shown(watch: dict[str, Any]) -> dict[str, Any]:

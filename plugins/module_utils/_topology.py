@@ -483,8 +483,9 @@ def member_file(member: dict[str, Any], runs: dict[str, Any], **deployed: Any) -
     """Return what the host keeps of a member, with what the deployment adds to it.
 
     :param runs: what its unit runs, see :func:`_unit.engine_unit`.
-    :param deployed: ``version``, ``patches`` (of its files: ``name`` and ``sha256``), ``secrets_file``, ``user``,
-        ``stop_limit_seconds``, ``healthy_limit_seconds``.
+    :param deployed: ``version``, ``transfer_version`` (of an engine's transfer backend, "" where unknown),
+        ``patches`` (of its files: ``name`` and ``sha256``), ``secrets_file``, ``user``, ``stop_limit_seconds``,
+        ``healthy_limit_seconds``, ``kept_revisions`` (how many the host keeps).
     """
     kept = {key: value for key, value in member.items() if key not in NOT_ON_DISK}
     return dict(kept, **{key: runs[key] for key in OF_THE_UNIT}, **deployed)

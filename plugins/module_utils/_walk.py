@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _topology
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _scope, _topology
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import DECODE, PREFILL, ROUTER
 
 LOCK = "lock"
+RESTORE = "restore"
 CLOSE = "close"
 DRAIN = "drain"
 REQUESTS = "requests"
@@ -24,11 +25,13 @@ SETTLE = "settle"
 RECORD = "record"
 UNLOCK = "unlock"
 
-#: The steps of a co-restart, in the order in which they are walked. Rank 0 of a
+#: The steps of a co-restart, in the order in which they are walked. Files of an older
+#: revision are put in place while everything still serves. Rank 0 of a
 #: multi-node engine stops before the other ranks, because those ignore SIGTERM until
 #: rank 0 tells them; all ranks start in one step, because they rendezvous.
 STEPS = (
     LOCK,
+    RESTORE,
     CLOSE,
     DRAIN,
     "stop_prefill",
@@ -53,7 +56,7 @@ _STAGE_OF = {
     "restart_router": ROUTER,
 }
 #: These two are walked whatever became of the steps before.
-_ALWAYS = (RECORD, UNLOCK)
+ALWAYS = (RECORD, UNLOCK)
 
 RUN = "run"
 SKIP = "skip"
@@ -79,9 +82,17 @@ def members_of_step(step: str, plan: dict[str, Any], host: str) -> list[dict[str
         here = [m for m in here if m["role"] != ROUTER and m["node_rank"] == 0]
     elif step == REQUESTS:
         here = [m for m in here if m["role"] == ROUTER]
+    elif step == RESTORE:
+        here = [m for m in here if m["unit"] in restores(plan, host)]
     elif step in (LOCK, UNLOCK):
         here = here if host == plan["lock_host"] else []
     return here
+
+
+def restores(plan: dict[str, Any], host: str) -> dict[str, int]:
+    """Return the revisions that a plan puts in place on a host, by unit; none where it is no rollback."""
+    found: dict[str, int] = (plan.get("restore") or {"units": {}})["units"].get(host, {})
+    return found
 
 
 def rechecked_members(step: str, plan: dict[str, Any], host: str) -> list[dict[str, Any]]:
@@ -91,11 +102,22 @@ def rechecked_members(step: str, plan: dict[str, Any], host: str) -> list[dict[s
     everything before the proof is accepted: what died or was replaced since was never proven.
     """
     roles = {"stop_decode_ranks": (PREFILL,), SETTLE: _topology.STAGES}.get(step, ())
-    return [m for m in plan["members"] if m["host"] == host and m["role"] in roles and m["action"] != "none"]
+    # Prefills that decodes were restarted without must be the ones that the plan saw.
+    untouched = (PREFILL,) if plan["scope"]["rule"] == _scope.DECODE_ALONE else ()
+    return [
+        m
+        for m in plan["members"]
+        if m["host"] == host and m["role"] in roles and (m["action"] != "none" or m["role"] in untouched)
+    ]
 
 
 def gated_incarnation(member: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> str:
-    """Return the incarnation in which a member passed its gate in this run, or ""."""
+    """Return the incarnation in which a member passed its gate in this run, or "".
+
+    For one that this run leaves alone: the incarnation that the plan saw.
+    """
+    if member["action"] == "none":
+        return str(member["before"])
     for step, stage in _STAGE_OF.items():
         if stage == member["role"] and step.startswith(("start_", "restart_")):
             given = evidence.get(step, {}).get(member["host"], {})
@@ -125,7 +147,10 @@ def decide(step: str, plan: dict[str, Any], evidence: dict[str, dict[str, Any]])
         and ``restart_*`` ``members`` by unit with ``outcome``, ``incarnation``,
         ``healthy_since``. A step that was not walked on a host has no entry.
     """
-    if step in _ALWAYS:
+    if step == UNLOCK:
+        # The lock itself says whose it is; only its owner's run takes it away.
+        return RUN, ""
+    if step == RECORD:
         lock = evidence.get(LOCK, {}).get(plan["lock_host"])
         if lock is None or lock["outcome"] != OK or _not_shown(LOCK, plan, plan["lock_host"], lock):
             return SKIP, "the cluster was never locked by this run"
@@ -151,7 +176,7 @@ def decide(step: str, plan: dict[str, Any], evidence: dict[str, dict[str, Any]])
 
 def _breaks_rule_one(step: str, plan: dict[str, Any]) -> str:
     """Return why a step would restart decodes without their prefills, or ""."""
-    if _STAGE_OF.get(step) != DECODE or plan["override"]:
+    if _STAGE_OF.get(step) != DECODE or plan["override"] or _scope.may_leave_prefills(plan):
         return ""
     prefills = [m for m in plan["members"] if m["role"] == PREFILL]
     decodes = [m for m in plan["members"] if m["role"] == DECODE and m["action"] in ("restart", "start")]
@@ -183,19 +208,25 @@ def _not_shown(step: str, plan: dict[str, Any], host: str, given: dict[str, Any]
     return ""
 
 
-def outcome(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> tuple[str, str]:
-    """Return the cluster's outcome ("ok" or "failed") and the reason of a failure."""
+def failure(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
+    """Return the step at which a cluster failed and the reason, None where it did not."""
     for step in STEPS[: STEPS.index(RECORD)]:
         for host in hosts_of_step(step, plan):
             given = evidence.get(step, {}).get(host)
             if given is None:
-                return FAILED, "step {0} was not walked on {1}".format(step, host)
+                return step, "step {0} was not walked on {1}".format(step, host)
             if given["outcome"] != OK:
-                return FAILED, "step {0} on {1}: {2}".format(step, host, given["message"])
+                return step, "step {0} on {1}: {2}".format(step, host, given["message"])
             missing = _not_shown(step, plan, host, given)
             if missing:
-                return FAILED, missing
-    return OK, ""
+                return step, missing
+    return None
+
+
+def outcome(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> tuple[str, str]:
+    """Return the cluster's outcome ("ok" or "failed") and the reason of a failure."""
+    failed = failure(plan, evidence)
+    return (FAILED, failed[1]) if failed else (OK, "")
 
 
 def was_anything_stopped(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> bool:
@@ -203,8 +234,10 @@ def was_anything_stopped(plan: dict[str, Any], evidence: dict[str, dict[str, Any
     first = STEPS.index("stop_prefill")
 
     def was_walked(given: dict[str, Any]) -> bool:
-        # Another play of the same ansible-playbook leaves its results registered.
+        # Another play of the same ansible-playbook, and an attempt before this one, leave
+        # their results registered.
         mine = given.get("run", plan["run"]["id"]) == plan["run"]["id"]
+        mine = mine and given.get("generation", plan["generation"]) == plan["generation"]
         return mine and given.get("outcome") in (OK, FAILED, UNREACHABLE)
 
     # A host that was lost at a step is unreachable for every cluster in the play, also for

@@ -25,23 +25,36 @@ attributes:
     description: Runs on the controller and calls M(inferops.sglang_pd.co_restart_step) on the host.
     support: full
   check_mode:
-    description: Says what the step would do, and connects to nothing.
+    description: Says what the step would do. Only O(step=restore) asks the host, for the files that would change.
     support: full
   diff_mode:
-    description: Changes what runs, not what files say.
-    support: none
+    description: Shows what O(step=restore) changes; files that may hold secrets are named, not shown.
+    support: partial
 options:
   step:
     description:
-      - Which step. V(verdict) comes last, once for all, and fails when a cluster failed.
+      - Which step. V(conclude) tells, once for all, what the attempt came to and which clusters get another one;
+        V(verdict) comes last, once for all, and fails when a cluster failed or was rolled back.
     type: str
     required: true
-    choices: [lock, close, drain, stop_prefill, stop_prefill_ranks, start_prefill, stop_decode, stop_decode_ranks,
-      start_decode, restart_router, requests, settle, record, unlock, verdict]
+    choices: [lock, restore, close, drain, stop_prefill, stop_prefill_ranks, start_prefill, stop_decode,
+      stop_decode_ranks, start_decode, restart_router, requests, settle, record, unlock, conclude, verdict]
   plan:
     description: The result of M(inferops.sglang_pd.co_restart_plan).
     type: dict
     required: true
+  rollback:
+    description:
+      - For O(step=conclude). With V(on_failure) a cluster that failed after something was stopped gets another
+        attempt with the last revision that ended well.
+    type: str
+    choices: [never, on_failure]
+    default: never
+  attempts:
+    description:
+      - The result of the O(step=conclude) before. O(step=unlock) leaves the clusters locked that get another attempt.
+    type: dict
+    default: {}
   evidence:
     description:
       - Prefix of the names under which the results of the steps before are registered. The step C(lock) is
@@ -61,6 +74,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+attempts:
+  description: What each attempt came to, by cluster.
+  returned: for O(step=conclude)
+  type: dict
+next:
+  description: What follows, V(widen) or V(roll back) and why, for the clusters that get another attempt.
+  returned: for O(step=conclude)
+  type: dict
 clusters:
   description: What the step gave for each planned cluster with members on this host; evidence for the steps after.
   returned: when the step concerned this host

@@ -43,10 +43,30 @@ options:
     description:
       - Stages to restart. All three, or V(router) alone; any other choice restarts engines alone and is refused
         unless O(override) says why.
+      - Where empty, all three; with O(restart_when=when_due) the smallest set that is safe for what is due.
     type: list
     elements: str
     choices: [prefill, decode, router]
-    default: [prefill, decode, router]
+    default: []
+  decode_alone:
+    description:
+      - Name of the inventory variable by which a cluster allows its decodes to restart without their prefills where
+        only their settings changed and the versions are known to heal. It counts where all hosts of the cluster have
+        it set to true.
+    type: str
+    default: pd_co_restart_decode_alone
+  restore:
+    description:
+      - Plans a rollback to a generation that ended well, by its number, or to the V(last_good) one. No rollback where
+        empty.
+    type: str
+    default: ""
+  follows:
+    description:
+      - RV(inferops.sglang_pd.co_restart#module:next) of the attempt before. Plans another attempt of the same run;
+        all options but O(members) and O(decode_alone) are those of that run then.
+    type: dict
+    default: {}
   override:
     description: Reason for restarting engines alone. Recorded in the ledgers of the hosts.
     type: str

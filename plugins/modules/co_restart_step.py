@@ -19,11 +19,11 @@ description:
 author: InferOps maintainers (@inferops)
 attributes:
   check_mode:
-    description: Is not called in check mode.
-    support: none
+    description: Tells which files O(step=restore) would change; does nothing for other steps.
+    support: partial
   diff_mode:
-    description: Changes what runs, not what files say.
-    support: none
+    description: Only O(step=restore) changes files; what may hold secrets is not shown.
+    support: partial
 requirements:
   - requests and prometheus_client for the host's Python (python3-requests, python3-prometheus-client)
 options:
@@ -31,8 +31,8 @@ options:
     description: Which step.
     type: str
     required: true
-    choices: [lock, close, drain, stop_prefill, stop_prefill_ranks, start_prefill, stop_decode, stop_decode_ranks,
-      start_decode, restart_router, requests, settle, record, unlock]
+    choices: [lock, restore, close, drain, stop_prefill, stop_prefill_ranks, start_prefill, stop_decode,
+      stop_decode_ranks, start_decode, restart_router, requests, settle, record, unlock]
   plan:
     description: The plan of one cluster, from M(inferops.sglang_pd.co_restart_plan).
     type: dict
@@ -85,13 +85,22 @@ run:
   description: Id of the run.
   returned: always
   type: str
+files:
+  description: Files that O(step=restore) changed, with C(path), C(before) and C(after); secrets are not shown.
+  returned: for that step
+  type: list
+  elements: dict
+lost:
+  description: Whether another run took the cluster over.
+  returned: when it did
+  type: bool
 """
 
 import traceback
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _steps, _walk
-from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, revisions
 
 try:
     from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.http import Client
@@ -118,7 +127,8 @@ def main() -> None:
             "evidence": {"type": "dict", "default": {}},
             "state": {"type": "dict", "default": {}},
             "slice_seconds": {"type": "float", "default": 5},
-        }
+        },
+        supports_check_mode=True,
     )
     if REQUESTS_ERROR:
         module.fail_json(msg=missing_required_lib("requests"), exception=REQUESTS_ERROR)
@@ -126,6 +136,10 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("prometheus_client"), exception=PROMETHEUS_ERROR)
     given = module.params
     try:
+        if module.check_mode:
+            units = _walk.restores(given["plan"], given["host"]) if given["step"] == _walk.RESTORE else {}
+            shown = revisions.changes(units)[0]
+            module.exit_json(changed=bool(shown), outcome=_steps.SKIPPED, message="check mode", files=shown)
         result = _steps.run(
             given["step"],
             given["plan"],

@@ -51,7 +51,19 @@ members:
       description: Configuration hash that the running process was started with, empty where none runs.
       type: str
     listeners:
-      description: Who listens on the member's ports, with C(port), C(pid), C(command) and C(unit).
+      description:
+        - Who listens on the member's ports, those of its revisions included, with C(port), C(pid), C(command) and
+          C(unit).
+      type: list
+      elements: dict
+    deployed_digest:
+      description: Hash over content, owner and mode of the unit's files as they are deployed now.
+      type: str
+    revisions:
+      description:
+        - What can be put back, newest first, with C(generation), C(generations) (all its names), C(kept_at) (seconds
+          since the epoch), C(digest), C(version), C(member) (the description of the member at that time) and
+          C(problems) (why it cannot be put back).
       type: list
       elements: dict
 locks:
@@ -68,7 +80,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _topology
-from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, processes
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, processes, revisions
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.systemd import Systemd
 
 
@@ -80,13 +92,21 @@ def main() -> None:
     try:
         for member in files.members():
             unit = systemd.unit(member["unit"])
+            kept = revisions.listed(member["unit"], module.run_command)
+            ports = {
+                port
+                for one in [member, *(old["member"] for old in kept if not old["problems"])]
+                for port in _topology.ports_of(one).values()
+            }
             records.append(
                 {
                     "member": member,
                     "unit": unit,
                     "ledger": files.ledger(member["unit"]),
                     "running_configuration": files.running_configuration(member["unit"], unit["invocation_id"]),
-                    "listeners": processes.listeners(list(_topology.ports_of(member).values())),
+                    "listeners": processes.listeners(sorted(ports)),
+                    "deployed_digest": revisions.deployed_digest(member["unit"]),
+                    "revisions": kept,
                 }
             )
         module.exit_json(changed=False, members=records, locks=files.locks(), now=time.time())

@@ -21,7 +21,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _topology,
 )
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import PREFILL, ROUTER
-from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, processes
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, processes, revisions
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.http import Answer, Client
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.systemd import Run, Systemd
 
@@ -39,6 +39,7 @@ class Machine:
     """
 
     def __init__(self, run: Run, client: Client, parse_metrics: Callable[[str], Iterable[Any]]):
+        self._run = run
         self._systemd = Systemd(run)
         self._client = client
         self._parse_metrics = parse_metrics
@@ -57,6 +58,14 @@ class Machine:
     def running_configuration(self, name: str) -> str:
         """Return the configuration hash that a unit's incarnation was started with, or ""."""
         return files.running_configuration(name, self.unit(name)["invocation_id"])
+
+    def keep_revision(self, unit: str, generation: int) -> str:
+        """Keep what is deployed of a unit, where that is what runs; return what went wrong, or ""."""
+        return revisions.keep(unit, generation, self.running_configuration(unit))
+
+    def restore(self, units: dict[str, int]) -> tuple[list[dict[str, str]], str]:
+        """Put revisions of units in place and tell systemd; see :meth:`_steps.Host.restore`."""
+        return revisions.restore(units, self._run)
 
     def journal(self, name: str, lines: int) -> list[str]:
         """Return the last journal lines of a unit since its stage began, secrets removed."""
@@ -155,6 +164,14 @@ class Machine:
             "private_differs": sorted(differs),
             "reported": reported,
         }
+
+    def served(self, member: dict[str, Any]) -> float | None:
+        """Return how many requests an engine's incarnation has served, None where it does not say."""
+        answer = self._client.request("GET", local_url(member) + "/metrics", SAMPLE_SECONDS, api_key(member))
+        if answer.status != 200:
+            return None
+        sample = _metrics.metrics_sample(answer.body.decode("utf-8", "replace"), self._parse_metrics)
+        return None if sample is None else float(sample["requests"])
 
     def close_router(self, member: dict[str, Any]) -> tuple[int, str]:
         """Take all workers from a router; return how many, and what went wrong or ""."""

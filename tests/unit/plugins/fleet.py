@@ -73,9 +73,10 @@ def record(
 ) -> dict[str, Any]:
     """Return what ``member_info`` gives for a member that the last co-restart left healthy.
 
-    :param more: of the unit's state, and ``member``: of the member.
+    :param more: of the unit's state, ``member``: of the member, and ``revisions``.
     """
     of_member = more.pop("member", {})
+    revisions = more.pop("revisions", [])
     one = member(role, host, **of_member)
     state = unit_state(**more)
     kept = dict(
@@ -89,7 +90,15 @@ def record(
         **{"fence": {"generation": 1, "run": {"id": "r1"}}},
     )
     kept.update(ledger or {})
-    return {"member": one, "unit": state, "ledger": kept, "running_configuration": running, "listeners": []}
+    return {
+        "member": one,
+        "unit": state,
+        "ledger": kept,
+        "running_configuration": running,
+        "listeners": [],
+        "deployed_digest": "digest of " + one["configuration"],
+        "revisions": revisions,
+    }
 
 
 def deployed_decode(
@@ -142,6 +151,9 @@ def asked(**more: Any) -> dict[str, Any]:
         "accepted": [],
         "resume_limit_seconds": 3600,
         "gone_owners": [],
+        "decode_alone": False,
+        "restore": None,
+        "follows": None,
         "options": OPTIONS,
         **more,
     }

@@ -18,36 +18,60 @@ from typing import Any
 
 import yaml
 from ansible_collections.inferops.sglang_pd.plugins.action import co_restart, co_restart_plan
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _plan, _steps, _walk
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _plan, _steps, _walk
 
 from .rules import Rules, Slice
 from .world import SimulatedHost, UnreachableError, World, member_info
 
 PLAYBOOK = Path(__file__).parents[3] / "playbooks" / "co_restart.yml"
 STEP_TASKS = "tasks/co_restart_steps.yml"
+AGAIN_TASKS = "tasks/co_restart_again.yml"
+INCLUDE = "ansible.builtin.include_tasks"
+IMPORT = "ansible.builtin.import_tasks"
 ACTION = "inferops.sglang_pd.co_restart"
 
+#: The first one, and those that the playbook includes.
+ATTEMPTS_AT_MOST = 3
 #: More slices than any run can need.
 SLICES_AT_MOST = 4000
 
 
 def steps_of_playbook() -> list[str]:
-    """Return the steps that the real playbook walks, in its order, without the verdict."""
+    """Return the steps that an attempt of the real playbook walks, in its order, without the verdict."""
     with PLAYBOOK.open(encoding="utf-8") as source:
         (play,) = yaml.safe_load(source)
     assert play["ignore_errors"] is True
     assert play["ignore_unreachable"] is True
     assert "strategy" not in play
-    verdict = play["tasks"][-1]
-    assert verdict[ACTION] == {"step": co_restart.VERDICT}
-    assert verdict["ignore_errors"] is False
     # Imported, not included: --start-at-task and --list-tasks see the steps.
-    assert [task for task in play["tasks"] if task.get("ansible.builtin.import_tasks") == STEP_TASKS]
-    with (PLAYBOOK.parent / STEP_TASKS).open(encoding="utf-8") as source:
-        tasks = yaml.safe_load(source)
-    for task in tasks:
-        assert task["register"] == "pd_step_" + task[ACTION]["step"]
-    return [task[ACTION]["step"] for task in tasks]
+    attempt = ["co_restart_plan", STEP_TASKS, co_restart.CONCLUDE, _walk.UNLOCK]
+    done = [_what(task) for task in play["tasks"]]
+    assert done[:6] == ["member_info", "preflight", *attempt]
+    assert done[6:] == [AGAIN_TASKS, AGAIN_TASKS, "settings_info", "debug", co_restart.VERDICT]
+    assert play["tasks"][-1]["ignore_errors"] is False
+    assert all("length > 0" in task["when"] for task in play["tasks"] if INCLUDE in task)
+    again = _tasks(AGAIN_TASKS)
+    attempt[1] = Path(STEP_TASKS).name
+    assert [_what(task) for task in again] == ["member_info", *attempt]
+    steps = _tasks(STEP_TASKS)
+    for task in steps:
+        assert task["register"] == "pd_step_" + _what(task)
+    return [_what(task) for task in steps] + [_walk.UNLOCK]
+
+
+def _tasks(name: str) -> list[dict[str, Any]]:
+    with (PLAYBOOK.parent / name).open(encoding="utf-8") as source:
+        tasks: list[dict[str, Any]] = yaml.safe_load(source)
+    return tasks
+
+
+def _what(task: dict[str, Any]) -> str:
+    """Return what a task does: its step, the module it calls or the file it brings in."""
+    if ACTION in task:
+        return str(task[ACTION]["step"])
+    if INCLUDE in task or IMPORT in task:
+        return str(task.get(INCLUDE) or task[IMPORT])
+    return next(name.rsplit(".", 1)[1] for name in task if name.count(".") == 2)
 
 
 STEPS = steps_of_playbook()
@@ -79,6 +103,7 @@ class Controller:
         rotation: int = 0,
         skips: tuple[str, ...] = (),
         registered: dict[str, dict[str, Any]] | None = None,
+        rollback: str = _attempts.NEVER,
     ):
         self.world = world
         self.rules = rules
@@ -91,9 +116,13 @@ class Controller:
         self.hosts = world.hosts[turn:] + world.hosts[:turn]
         #: Tasks that tags or --start-at-task leave out.
         self.skips = skips
+        self.rollback = rollback
         #: Results by host; another play of the same ansible-playbook leaves its own here.
         self.registered: dict[str, dict[str, Any]] = registered or {h: {} for h in world.hosts}
+        #: Plans of the last attempt, and of all.
         self.found: dict[str, dict[str, Any]] = {}
+        self.all_found: list[dict[str, Any]] = []
+        self.attempts = 0
         self.outcomes: dict[str, str] = {}
         self.task = 0
         self.slices = 0
@@ -104,43 +133,82 @@ class Controller:
 
     def walk(self) -> Generator[None, None, None]:
         """Run the playbook."""
+        follows: dict[str, Any] = {}
+        attempts: dict[str, list[dict[str, Any]]] = {}
+        first: dict[str, dict[str, Any]] = {}
+        for number in range(ATTEMPTS_AT_MOST):
+            plans, refused = yield from self.planned(follows)
+            first = first or plans
+            if not first:
+                return
+            yield from self.attempt(plans)
+            for plan in plans.values():
+                evidence = self.evidence(plan)
+                self.rules.verdict(plan, _walk.outcome(plan, evidence)[0], evidence)
+            attempts, follows = co_restart.conclusions(
+                {"plans": plans, "refused": refused}, attempts, self.registered, "pd_step_", self.rollback
+            )
+            attempts, follows = _round_trip(attempts), _round_trip(follows)
+            yield from self.step(_walk.UNLOCK, {n: p for n, p in first.items() if n not in follows})
+            self.attempts = number + 1
+            if not follows:
+                break
+        if follows:
+            self.rules.broken("ends", "{} wants yet another attempt: {}", self.run, follows)
+        for name in first:
+            self.outcomes[name] = _attempts.verdict(attempts[name])
+            self.rules.ended(first[name], self.outcomes[name], bool(self.outages or self.skips))
+
+    def planned(
+        self, follows: dict[str, Any]
+    ) -> Generator[None, None, tuple[dict[str, dict[str, Any]], dict[str, list[str]]]]:
+        """Ask the hosts and plan an attempt."""
         for host in self.hosts:
             self.registered[host]["pd_members"] = (
                 {"unreachable": True, "msg": "no route to host"}
                 if self.is_out(host, False) or self.is_out(host, True)
                 else _round_trip(member_info(self.world, host))
             )
+        self.task += 1
         # What is seen is judged at once; the plan ages from here on.
-        self.task = 1
-        plans = self.plan()
+        plans = self.plan(follows)
         yield
-        for number, step in enumerate(STEPS if plans else ()):
-            if step in self.skips:
-                continue
-            self.task = 2 + number
-            self.rules.task_begins(self.run, plans, self.task, step)
-            waiting = {host: self.on_host(step, host, plans) for host in self.hosts}
-            while waiting:
-                for host in list(waiting):
-                    try:
-                        next(waiting[host])
-                    except StopIteration as end:
-                        self.registered[host]["pd_step_" + step] = _round_trip(end.value)
-                        del waiting[host]
-                    self.world.advance(0.2)
-                    yield
-        for name, plan in plans.items():
-            evidence = self.evidence(plan)
-            self.outcomes[name], _reason = _walk.outcome(plan, evidence)
-            self.rules.verdict(plan, self.outcomes[name], evidence)
+        self.task += 1
+        refused = {name: ["refused"] for name in follows if self.found[name]["decision"] == "refused"}
+        return plans, refused
 
-    def plan(self) -> dict[str, dict[str, Any]]:
+    def attempt(self, plans: dict[str, dict[str, Any]]) -> Generator[None, None, None]:
+        """Walk the steps up to the record."""
+        for step in STEPS[:-1]:
+            if step not in self.skips:
+                yield from self.step(step, plans)
+            self.task += 1
+
+    def step(self, step: str, plans: dict[str, dict[str, Any]]) -> Generator[None, None, None]:
+        """Walk one step on all hosts."""
+        if step in self.skips:
+            return
+        self.rules.task_begins(self.run, plans, self.task, step)
+        waiting = {host: self.on_host(step, host, plans) for host in self.hosts}
+        while waiting:
+            for host in list(waiting):
+                try:
+                    next(waiting[host])
+                except StopIteration as end:
+                    self.registered[host]["pd_step_" + step] = _round_trip(end.value)
+                    del waiting[host]
+                self.world.advance(0.2)
+                yield
+
+    def plan(self, follows: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Do what the co_restart_plan action does."""
         hostvars = self.registered
         seen = co_restart_plan._seen(self.world.hosts, hostvars, "pd_members", "pd_preflight")
         before = copy.deepcopy(seen), dict(self.world.ledgers), dict(self.world.locks)
-        for name in self.asked["clusters"]:
-            self.found[name] = _plan.make_plan(name, self.wanted[name], seen, self.asked)
+        self.found = {}
+        for name in list(follows) or self.asked["clusters"]:
+            asked = dict(self.asked, **co_restart_plan._next_attempt(follows.get(name)))
+            self.found[name] = _plan.make_plan(name, self.wanted[name], seen, asked)
             _plan.describe(self.found[name])
         if before != (seen, self.world.ledgers, self.world.locks):
             self.rules.broken("plan", "the plan of {}", self.run)
@@ -154,10 +222,12 @@ class Controller:
                 plan["why"],
                 [problem["message"] for problem in plan["problems"]],
             )
-            self.outcomes[name] = plan["decision"]
+            if not follows:
+                self.outcomes[name] = plan["decision"]
+            self.all_found.append(plan)
             if plan["decision"] == "go":
                 plans[name] = _round_trip(plan)
-                self.rules.planned(plans[name], self.asked["resume_limit_seconds"])
+                self.rules.planned(plans[name], self.asked["resume_limit_seconds"], self.asked["decode_alone"])
             elif plan["decision"] == "nothing" and self.asked["when"] == _plan.WHEN_DUE:
                 self.rules.nothing_to_do(name)
         return plans

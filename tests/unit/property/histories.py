@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _plan
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _plan
 from hypothesis import strategies as st
 
 from .controller import STEPS, TASKS, Controller, Outage
 from .rules import Rules
 from .world import (
+    BAD,
     BEHAVIOURS,
     HEALTHY_LIMIT_SECONDS,
     STOP_LIMIT_SECONDS,
@@ -33,7 +34,11 @@ FULL = ("prefill", "decode", "router")
 #: What a run may be asked for: stages, override, when.
 REQUESTS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "full": (FULL, "", _plan.ALWAYS),
-    "when due": (FULL, "", _plan.WHEN_DUE),
+    "when due": ((), "", _plan.WHEN_DUE),
+    "when due, or back": ((), "", _plan.WHEN_DUE),
+    "full, or back": (FULL, "", _plan.ALWAYS),
+    "router, or back": (("router",), "", _plan.ALWAYS),
+    "back": (FULL, "", _plan.ALWAYS),
     "first start": (FULL, "", _plan.FIRST_START),
     "router": (("router",), "", _plan.ALWAYS),
     "decode": (("decode",), "", _plan.ALWAYS),
@@ -44,6 +49,11 @@ REQUESTS: dict[str, tuple[tuple[str, ...], str, str]] = {
 }
 #: Rule 1: these must be refused whatever the state of the cluster.
 NEVER_GRANTED = ("decode", "prefill", "decode and router")
+
+#: These put the last good revision in place where they fail, or at once.
+OR_BACK = ("when due, or back", "full, or back", "router, or back")
+BACK = ("back",)
+CALM_REQUESTS = tuple(name for name in REQUESTS if name not in (*OR_BACK, *BACK))
 
 HUMAN = ("restart", "stop", "start", "configure", "wedge", "hold port", "power off", "reach")
 
@@ -121,6 +131,11 @@ class History:
     shapes: tuple[Shape, ...]
     hosts: int
     lenient: bool
+    #: Prefills wedge when a decode restarts without them.
+    fragile: bool
+    #: The clusters opted in to decodes restarting alone; their versions are known to heal.
+    decode_alone: bool
+    listed: bool
     acts: tuple[Human | Pause | Mend | Run, ...]
 
 
@@ -172,8 +187,9 @@ def _member(
         "metrics_port": 29000 + number if role == "router" else None,
         "url": "http://{}:{}".format(host, 30000 + number),
         "gpus": [],
-        "settings": {"model_path": "/models/m"},
+        "settings": {"model_path": "/models/m", "transfer_backend": "nixl"},
         "version": "0.5.23",
+        "transfer_version": "1.5.1" if history.listed else "1.3.2",
         "configuration": "a",
         "stop_limit_seconds": STOP_LIMIT_SECONDS,
         "healthy_limit_seconds": HEALTHY_LIMIT_SECONDS,
@@ -185,8 +201,9 @@ class Player:
 
     def __init__(self, history: History, seen: Counter[str]):
         self.history = history
-        self.world = World(members_of(history), history.lenient)
+        self.world = World(members_of(history), history.lenient, history.fragile)
         self.rules = Rules(self.world)
+        self.rules.listed = history.listed
         self.seen = seen
         self.numbers = itertools.count(1)
         self.dead: list[str] = []
@@ -218,7 +235,7 @@ class Player:
             self.world.happens("lock left: {}", host_cluster)
         healing = self.controller(Run(knows_the_dead=True))
         self.drive(healing.walk(), None)
-        if any(plan.get("resumes") for plan in healing.found.values()):
+        if any(plan.get("resumes") for plan in healing.all_found):
             # What a dead run had left in good order may have lost its KV path since; the proof
             # finds that, and after a recorded failure the whole chain is restarted.
             healing = self.controller(Run(asked="full" if "failed" in healing.outcomes.values() else "when due"))
@@ -251,6 +268,9 @@ class Player:
             "accepted": [],
             "resume_limit_seconds": run.resume_limit_seconds,
             "gone_owners": ["owner of " + dead for dead in self.dead] if run.knows_the_dead else [],
+            "decode_alone": self.history.decode_alone,
+            "restore": {"generation": 0, "automatic": False} if run.asked in BACK else None,
+            "follows": None,
             "options": {
                 "drain_limit_seconds": 3,
                 "drain_stall_seconds": 1,
@@ -279,6 +299,7 @@ class Player:
             run.rotation,
             run.skips,
             copy.deepcopy(self.last.registered) if run.same_process and self.last else None,
+            _attempts.ON_FAILURE if run.asked in OR_BACK else _attempts.NEVER,
         )
         return self.last
 
@@ -287,7 +308,7 @@ class Player:
         for number, behaviour in act.faults:
             self.units[number % len(self.units)].next_behaviours.append(behaviour)
         first = self.controller(act)
-        clean = [c for c in first.asked["clusters"] if self.is_undisturbed(act, c)]
+        expected = {c: self.expected(act, c) for c in first.asked["clusters"]}
         walk = first.walk()
         done = False
         if act.second is None:
@@ -302,10 +323,42 @@ class Player:
             self.interleave([(walk, act, first), (second.walk(), act.second, second)], act, done)
             self.judge(act.second, second)
         self.judge(act, first)
-        for cluster in clean:
-            self.seen["demanded ok"] += 1
-            if first.outcomes.get(cluster) != "ok":
-                self.rules.broken("live", "{} is {}", cluster, first.outcomes.get(cluster))
+        for cluster, wanted in expected.items():
+            if not wanted:
+                continue
+            came_to = str(first.outcomes.get(cluster))
+            self.seen["demanded ok" if wanted == ("ok",) else "demanded " + ", ".join(wanted)] += 1
+            if came_to not in wanted:
+                rule = "live" if wanted == ("ok",) else "8 rollback"
+                self.rules.broken(rule, "{} is {}, not {}", cluster, came_to, wanted)
+            if came_to in ("ok", "widened", "rolled back"):
+                self.serves(cluster)
+
+    def serves(self, cluster: str) -> None:
+        """Demand that requests are served by what is deployed."""
+        for unit in self.world.of_cluster(cluster):
+            if BAD in unit.deployed or (unit.role == "router" and not self.world.serves(unit)):
+                self.rules.broken("8 rollback", "{} does not serve", unit.name)
+
+    def expected(self, act: Run, cluster: str) -> tuple[str, ...]:
+        """Return what a run of which nothing stands in the way may come to, () where that is not known."""
+        if not self.is_undisturbed(act, cluster):
+            return ()
+        units = self.world.of_cluster(cluster)
+        if any(unit.running != unit.deployed and BAD in unit.deployed and unit.running for unit in units):
+            if act.asked not in OR_BACK:
+                return ()
+            moved = ["router"] if act.asked == "router, or back" else ["prefill", "decode", "router"]
+            stale = [u for u in units if BAD in u.deployed and u.role not in moved]
+            revisions = [self.world.revisions.get((u.host, u.name), []) for u in units]
+            known = set.intersection(*({n for one in its for n in one["generations"]} for its in revisions))
+            healthy = all(BAD not in u.running and u.state == "active" and not u.wedged for u in units)
+            return ("rolled back",) if known and healthy and not stale else ()
+        if any(BAD in unit.deployed for unit in units):
+            return ()
+        if act.asked in ("full", "full, or back"):
+            return ("ok",)
+        return ("ok", "widened", "nothing") if act.asked in ("when due", "when due, or back") else ()
 
     def judge(self, act: Run, controller: Controller) -> None:
         """Count what became of a run, and demand what its request demands."""
@@ -313,8 +366,11 @@ class Player:
             self.seen["{}: {}".format(act.asked, outcome)] += 1
             if act.asked in NEVER_GRANTED and outcome != "refused":
                 self.rules.broken("1 order", "{} alone is {}", act.asked, outcome)
-        for plan in controller.found.values():
+        self.seen["attempts: {}".format(controller.attempts)] += 1
+        for plan in controller.all_found:
             if plan["decision"] == "go":
+                self.seen["scope: {}".format(plan["scope"]["rule"])] += 1
+                self.seen["restores"] += bool(plan["restore"] and plan["restore"]["units"])
                 self.seen["resumes"] += bool(plan["resumes"])
                 kept = {m["role"] for m in plan["members"] if m["action"] == "keep"}
                 self.seen["keeps {}".format(" ".join(sorted(kept)))] += bool(kept)
@@ -326,7 +382,8 @@ class Player:
         What befalls another cluster of the same run does not count: it must not matter.
         """
         alone = act.dies_at is None and act.dies_in_call is None and act.second is None
-        if act.asked != "full" or not alone or act.skips:
+        by_name = "full, or back", "when due", "when due, or back", "router, or back"
+        if act.asked not in ("full", *by_name) or not alone or act.skips:
             return False
         units = [unit for unit in self.units if unit.cluster == cluster]
         hosts = {unit.host for unit in units}
@@ -423,6 +480,9 @@ class Player:
         elif act.what == "configure":
             unit.deployed += "b"
             world.outside[unit.cluster] = world.event
+        elif act.what == "configure badly":
+            unit.deployed += BAD
+            world.outside[unit.cluster] = world.event
         elif act.what == "wedge":
             for prefill in world.of_cluster(unit.cluster, "prefill"):
                 prefill.wedged = True
@@ -462,7 +522,7 @@ COMMON: dict[str, Any] = {"slice_seconds": SLICES, "rotation": st.integers(0, 3)
 
 CALM = st.builds(
     Run,
-    asked=st.sampled_from(list(REQUESTS)),
+    asked=st.sampled_from(CALM_REQUESTS),
     whole_fleet=st.booleans(),
     cluster=st.integers(0, 1),
     knows_the_dead=st.booleans(),
@@ -554,6 +614,35 @@ TWO = _two(
         **COMMON,
     )
 )
+#: A change, good or bad, and a run that may go back.
+CHANGES = st.builds(Human, what=st.sampled_from(["configure", "configure", "configure badly"]), unit=SMALL)
+CAREFUL = st.builds(
+    Run,
+    asked=st.sampled_from(["when due", "when due", *OR_BACK, *OR_BACK, *BACK]),
+    whole_fleet=st.booleans(),
+    cluster=st.integers(0, 1),
+    knows_the_dead=st.booleans(),
+    **COMMON,
+)
+CAREFUL_AND_HIT = st.one_of(
+    st.builds(
+        Run,
+        asked=st.sampled_from([*OR_BACK, *BACK, "when due"]),
+        take_over=st.just(True),
+        faults=MAYBE_FAULTS,
+        outage=st.one_of(st.none(), OUTAGES),
+        **COMMON,
+    ),
+    st.builds(
+        Run,
+        asked=st.sampled_from([*OR_BACK, *BACK, "when due"]),
+        take_over=st.just(True),
+        dies_at=st.one_of(st.none(), st.integers(0, 500)),
+        dies_in_call=st.one_of(st.none(), st.integers(0, 500)),
+        meanwhile=st.lists(st.tuples(LATE, HUMANS), max_size=1).map(tuple),
+        **COMMON,
+    ),
+)
 PAUSES = st.builds(Pause, seconds=st.sampled_from([5.0, 30.0, 300.0, 4000.0]))
 FIRST = st.just(Run())
 BETWEEN = st.one_of(HUMANS, HUMANS, PAUSES, st.just(Mend()))
@@ -582,6 +671,14 @@ FAMILIES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
         st.tuples(FIRST, PARTLY, RERUN),
         st.tuples(FIRST, BETWEEN, PARTLY, PARTLY),
     ),
+    "attempts": st.one_of(
+        st.tuples(FIRST, CHANGES, CAREFUL),
+        st.tuples(FIRST, CHANGES, CAREFUL, CHANGES, CAREFUL),
+        st.tuples(FIRST, CHANGES, CHANGES, CAREFUL, CAREFUL),
+        st.tuples(FIRST, CHANGES, BETWEEN, CAREFUL, RERUN),
+        st.tuples(FIRST, CHANGES, CAREFUL_AND_HIT, RERUN),
+        st.tuples(FIRST, CHANGES, CAREFUL, CHANGES, CAREFUL_AND_HIT, CAREFUL),
+    ),
     "two": st.one_of(
         st.tuples(FIRST, TWO),
         st.tuples(FIRST, TWO, RERUN),
@@ -597,5 +694,8 @@ def histories(family: str) -> st.SearchStrategy[History]:
         shapes=st.lists(SHAPES, min_size=1, max_size=2).map(tuple),
         hosts=st.integers(1, 7),
         lenient=st.booleans(),
+        fragile=st.booleans() if family == "attempts" else st.just(False),
+        decode_alone=st.booleans() if family == "attempts" else st.just(False),
+        listed=st.sampled_from([True, True, False]) if family == "attempts" else st.just(True),
         acts=FAMILIES[family],
     )

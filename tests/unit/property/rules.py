@@ -12,14 +12,17 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _walk
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _scope, _walk
 
-from .world import STUCK_QUEUE, KilledError, Listener, Unit, World, ports
+from .world import BAD, STUCK_QUEUE, KilledError, Listener, Unit, World, ports
 
 #: What each invariant says; the names are those of the rules in the design.
 INVARIANTS = {
     "1 order": "no decode is stopped or started before each prefill of its cluster was "
     "restarted in the same chain, passed its gate and still ran when that was last checked",
+    "1 scope": "decodes restart alone by the rule only where the cluster opted in, its versions heal, "
+    "only settings of decodes and routers changed, and the prefills are gated and stay the same; "
+    "routers alone only where every engine is as a chain left it",
     "1 override": "a decode that is started alone has the reason of the override in its ledger",
     "2 gate": "a member passes on k good answers in a row of one incarnation, new in its chain",
     "2 stage": "no router is stopped or started before each engine that the plan moves passed",
@@ -33,9 +36,15 @@ INVARIANTS = {
     "5 twice": "what an interrupted run left in good order is not restarted again",
     "5 due": "a half-done co-restart is never 'nothing to do'",
     "6 lock": "a lock within its deadline is not taken without a reason",
+    "6 unlock": "a run that comes to its end leaves no lock of its own behind",
     "6 fence": "after a successor announced itself on a host the old run begins nothing there, "
     "and what it has under way writes no ledger",
     "7 ports": "nothing is started on a port that somebody else holds",
+    "8 revision": "a revision is kept only of what runs, and only after requests were served with it",
+    "8 restore": "only what was kept is put back, under the lock, before anything is stopped; after a "
+    "failure, what was kept last",
+    "8 rollback": "a change that fails its proof is rolled back where that is asked for, and then the cluster serves; "
+    "a scope that fails its proof is widened",
     "14 ranks": "other ranks are stopped after rank 0",
     "live": "without a fault, a co-restart is ok",
     "ends": "every run ends",
@@ -102,6 +111,10 @@ class Rules(Listener):
         #: By run: how many writing calls it still has to live.
         self.calls_to_live: dict[str, int] = {}
         self.first_pass: dict[str, int] = {}
+        #: By host and unit: configurations that were kept, the last one at the end.
+        self.good: dict[tuple[str, str], list[str]] = {}
+        #: Clusters whose versions are known to heal.
+        self.listed = True
         self._streaks: dict[tuple[str, str, str], tuple[str, int]] = {}
 
     def broken(self, rule: str, what: str, *words: Any) -> None:
@@ -110,9 +123,10 @@ class Rules(Listener):
 
     # -- what a controller tells of its run --------------------------------------------
 
-    def planned(self, plan: dict[str, Any], resume_limit_seconds: float) -> None:
+    def planned(self, plan: dict[str, Any], resume_limit_seconds: float, opted_in: bool) -> None:
         """Judge a plan that is to be walked."""
         truth = Truth(plan)
+        self._scope_is_allowed(plan, opted_in)
         before = self.by_cluster[plan["cluster"]]
         if plan["resumes"]:
             truth.origin = self._resumes(plan, resume_limit_seconds)
@@ -121,6 +135,24 @@ class Rules(Listener):
         if before:
             self._restarts_nothing_twice(plan, before[-1], resume_limit_seconds)
         self.truths[truth.run, truth.cluster] = truth
+
+    def _scope_is_allowed(self, plan: dict[str, Any], opted_in: bool) -> None:
+        """Judge a scope that the plan chose for itself, by what runs in the world."""
+        rule, reason = plan["scope"]["rule"], plan["scope"]["reason"]
+        if plan["override"] or reason == "asked for" or rule == _scope.WHOLE_CHAIN:
+            return
+        moved = ["router"] if rule == _scope.ROUTER_ALONE else ["decode", "router"]
+        if "decode" in moved and not (opted_in and self.listed):
+            self.broken("1 scope", "{} without opting in, or with versions that do not heal", rule)
+        for member in plan["members"]:
+            unit = self.world.units[member["host"], member["unit"]]
+            if (member["action"] != "none") != (unit.role in moved):
+                self.broken("1 scope", "{} is to {}, by {}", unit.name, member["action"], rule)
+            if unit.role == "router":
+                continue
+            as_it_was = unit.state == "active" and unit.invocation in self.first_pass
+            if not as_it_was or (unit.role not in moved and unit.running != unit.deployed):
+                self.broken("1 scope", "{} is not as a chain left it, and the scope is {}", unit.name, rule)
 
     def _resumes(self, plan: dict[str, Any], limit_seconds: float) -> int:
         old = self.truths.get((plan["resumes"], plan["cluster"]))
@@ -167,6 +199,8 @@ class Rules(Listener):
             or old.plan["resumes"]
             or old.plan["override"]
             or plan["override"]
+            # A rollback begins anew.
+            or plan["restore"]
             or world.outside.get(plan["cluster"], 0) > old.locked
             or world.clock - old.locked_at > limit_seconds
             or any(m["action"] == "none" for p in (plan, old.plan) for m in p["members"])
@@ -272,14 +306,17 @@ class Rules(Listener):
         if what == "start" and any((host, p) in self.world.foreign for p in ports(unit.member)):
             self.broken("7 ports", "{} is started", unit.name)
         if what in ("start", "stop") and unit.role == "decode" and not truth.plan["override"]:
-            self._prefills_came_first(truth, unit, what)
+            if truth.plan["scope"]["rule"] == _scope.DECODE_ALONE:
+                self._prefills_stayed(truth, "stop_decode_ranks" if what == "start" else "")
+            else:
+                self._prefills_came_first(truth, unit, what)
         alone = what == "start" and unit.role == "decode" and truth.plan["override"]
         if alone and not json.loads(self.world.ledgers[host, unit.name])["override"]:
             self.broken("1 override", "{} has no reason", unit.name)
         if what in ("start", "stop") and unit.role == "router":
             self._engines_came_first(truth, unit)
         if what == "stop" and unit.member["node_rank"] > 0:
-            self._rank_zero_is_gone(unit)
+            self._rank_zero_is_gone(truth, unit)
         if what != "close" and now.step != _walk.RECORD:
             truth.moved = True
             truth.last_effect = self.world.clock
@@ -316,6 +353,18 @@ class Rules(Listener):
             if what == "start" and ended is not None and ended < checked:
                 self.broken("1 order", "{}, but {} is gone", unit.name, prefill.name)
 
+    def _prefills_stayed(self, truth: Truth, step: str) -> None:
+        """Demand that the prefills which are left alone are those of the plan, when that was last checked."""
+        for member in truth.plan["members"]:
+            if member["role"] != "prefill":
+                continue
+            if truth.plan["scope"]["rule"] != _scope.DECODE_ALONE or member["action"] != "none":
+                self.broken("1 scope", "{} is not left alone", member["unit"])
+            checked = truth.slices.get((step, member["host"]), truth.tasks.get(step, 0))
+            ended = self.world.ends.get(member["before"])
+            if ended is not None and ended < checked:
+                self.broken("1 scope", "{} is not the one that the plan saw", member["unit"])
+
     def _engines_came_first(self, truth: Truth, unit: Unit) -> None:
         for member in truth.plan["members"]:
             if member["role"] == "router" or member["action"] == "none":
@@ -323,9 +372,12 @@ class Rules(Listener):
             if (member["host"], member["unit"]) not in truth.passes:
                 self.broken("2 stage", "{} before {} passed", unit.name, member["unit"])
 
-    def _rank_zero_is_gone(self, unit: Unit) -> None:
+    def _rank_zero_is_gone(self, truth: Truth, unit: Unit) -> None:
         for other in self.world.of_cluster(unit.cluster, unit.role):
             same = other.member["engine"] == unit.member["engine"]
+            if other.started_by == "a human" and other.started_event > truth.locked:
+                # Somebody started it again after it was stopped.
+                continue
             if same and other.member["node_rank"] == 0 and other.state not in ("inactive", "failed"):
                 self.broken("14 ranks", "{} while {} is {}", unit.name, other.name, other.state)
 
@@ -353,6 +405,28 @@ class Rules(Listener):
             truth.announced.setdefault(host, self.world.event)
         if ledger["outcome"] and ledger["run"].get("id") == truth.run:
             truth.recorded[host, unit] = ledger["outcome"]
+
+    def kept(self, unit: Unit, configuration: str) -> None:
+        """Judge a revision that is kept."""
+        now = self.slices[-1]
+        truth = self.truths[now.plan["run"]["id"], now.plan["cluster"]]
+        if truth.failed_task >= 0 or BAD in configuration or configuration != unit.running:
+            self.broken("8 revision", "{} of {} is kept", configuration, unit.name)
+        self.world.happens("{}: keeps {} of {}", truth.run, configuration, unit.name)
+        self.good.setdefault((unit.host, unit.name), []).append(configuration)
+
+    def put_back(self, unit: Unit, configuration: str) -> None:
+        """Judge a revision that is put back."""
+        now = self.slices[-1]
+        truth = self.truths[now.plan["run"]["id"], now.plan["cluster"]]
+        good = self.good.get((unit.host, unit.name), [])
+        if configuration not in good or not truth.locked or truth.moved:
+            self.broken("8 restore", "{} of {}", configuration, unit.name)
+        if truth.plan["restore"]["automatic"] and configuration != good[-1]:
+            self.broken("8 restore", "{} of {}, and {} was the last", configuration, unit.name, good[-1])
+        self._is_alone(truth, now, unit.host)
+        self.world.happens("{}: puts back {} of {}", truth.run, configuration, unit.name)
+        self.world.outside[unit.cluster] = self.world.event
 
     def changed_lock(
         self, host: str, cluster: str, before: dict[str, Any] | None, after: dict[str, Any] | None
@@ -400,6 +474,13 @@ class Rules(Listener):
                         outcome,
                     )
 
+    def ended(self, plan: dict[str, Any], came_to: str, disturbed: bool) -> None:
+        """Judge the end of all attempts of a run on a cluster."""
+        self.world.happens("{}: {} came to {}", plan["run"]["id"], plan["cluster"], came_to)
+        lock = self.world.locks.get((plan["lock_host"], plan["cluster"]))
+        if lock and not disturbed and json.loads(lock)["run"]["id"] == plan["run"]["id"]:
+            self.broken("6 unlock", "run {} on {}", plan["run"]["id"], plan["cluster"])
+
     def _is_really_ok(self, truth: Truth) -> None:
         world, plan = self.world, truth.plan
         if not truth.locked or truth.failed_task >= 0:
@@ -425,6 +506,8 @@ class Rules(Listener):
                 self.broken("3 proof", "{} holds a request", unit.name)
         if plan["override"]:
             return
+        if plan["scope"]["rule"] == _scope.DECODE_ALONE:
+            self._prefills_stayed(truth, _walk.SETTLE)
         stages = ["prefill", "decode", "router"]
         for member in plan["members"]:
             if member["action"] == "none":

@@ -12,10 +12,13 @@ from typing import Any, Callable
 
 import pytest
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
+    _attempts,
     _gate,
     _ledger,
     _lock,
     _plan,
+    _revision,
+    _scope,
     _steps,
     _topology,
     _walk,
@@ -37,6 +40,11 @@ REAL_ACQUIRE = _lock.acquire
 REAL_BEGIN = _ledger.begin
 REAL_DUE = _plan.due
 REAL_BEGIN_MEMBER = _steps._Step.begin_member
+REAL_RECORD = _steps._Step.record
+REAL_SCOPE = _scope.choose
+REAL_RECHECKED = _walk.rechecked_members
+REAL_CONCLUDE = _attempts.conclude
+REAL_KNOWN = _revision.known_generations
 
 
 def decode_alone_is_allowed(patch: pytest.MonkeyPatch) -> None:
@@ -50,7 +58,7 @@ def no_evidence_is_wanted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         _walk,
         "decide",
-        lambda step, plan, evidence: REAL_DECIDE(step, plan, evidence) if step in _walk._ALWAYS else (_walk.RUN, ""),
+        lambda step, plan, evidence: REAL_DECIDE(step, plan, evidence) if step in _walk.ALWAYS else (_walk.RUN, ""),
     )
 
 
@@ -214,7 +222,7 @@ def failed_step_does_not_stop_the_cluster(patch: pytest.MonkeyPatch) -> None:
 
     def decide(step: str, plan: Any, evidence: Any) -> Any:
         verb, why = REAL_DECIDE(step, plan, evidence)
-        return (_walk.RUN, "") if verb == _walk.SKIP and step not in _walk._ALWAYS else (verb, why)
+        return (_walk.RUN, "") if verb == _walk.SKIP and step not in _walk.ALWAYS else (verb, why)
 
     patch.setattr(_walk, "decide", decide)
 
@@ -227,6 +235,83 @@ def planning_writes(patch: pytest.MonkeyPatch) -> None:
         return REAL_DUE(records)
 
     patch.setattr(_plan, "due", due)
+
+
+def every_cluster_opted_in(patch: pytest.MonkeyPatch) -> None:
+    """Nobody asks whether a cluster allows its decodes to restart alone."""
+    patch.setattr(_scope, "choose", lambda records, found, opted_in: REAL_SCOPE(records, found, True))
+
+
+def every_version_heals(patch: pytest.MonkeyPatch) -> None:
+    """The list of versions with evidence is not looked at."""
+    patch.setattr(_scope, "_entries", lambda members: (list(_scope.HEALS), ""))
+
+
+def replaced_decodes_go_alone(patch: pytest.MonkeyPatch) -> None:
+    """A decode that died or was restarted by hand is taken for one whose settings changed."""
+
+    def choose(records: Any, found: Any, opted_in: bool) -> Any:
+        kinds = [dict(one, kind=_scope.CONFIGURATION) for one in found]
+        return REAL_SCOPE(records, kinds, opted_in)
+
+    patch.setattr(_scope, "choose", choose)
+
+
+def routers_go_alone_whatever_is_due(patch: pytest.MonkeyPatch) -> None:
+    """The smallest scope is always taken."""
+    patch.setattr(_scope, "choose", lambda *given: _scope._scope(_scope.ROUTER_ALONE, "it is the smallest"))
+
+
+def prefills_that_stay_are_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    """Prefills that decodes restarted without may be replaced meanwhile."""
+    patch.setattr(
+        _walk,
+        "rechecked_members",
+        lambda step, plan, host: [m for m in REAL_RECHECKED(step, plan, host) if m["action"] != "none"],
+    )
+
+
+def small_scopes_are_never_widened(patch: pytest.MonkeyPatch) -> None:
+    """Decodes that restarted alone and fail their proof are left like that."""
+    patch.setattr(_attempts, "_PROOF", ())
+
+
+def nothing_is_rolled_back(patch: pytest.MonkeyPatch) -> None:
+    """A failure is the end, whatever was asked for."""
+    patch.setattr(_attempts, "conclude", lambda plan, evidence, rollback: REAL_CONCLUDE(plan, evidence, "never"))
+
+
+def failures_are_kept_as_revisions(patch: pytest.MonkeyPatch) -> None:
+    """What is deployed is kept however a co-restart ended."""
+
+    def record(self: Any) -> Any:
+        for member in self.members:
+            self.host.keep_revision(member["unit"], self.plan["generation"])
+        return REAL_RECORD(self)
+
+    patch.setattr(_steps._Step, "record", record)
+
+
+def the_oldest_revision_is_the_last_good_one(patch: pytest.MonkeyPatch) -> None:
+    """A rollback goes back as far as it can."""
+    patch.setattr(_revision, "known_generations", lambda records: REAL_KNOWN(records)[::-1])
+
+
+def files_are_put_back_when_the_prefill_is_down(patch: pytest.MonkeyPatch) -> None:
+    """The restoration waits until something was stopped."""
+    real = REAL_BEGIN_MEMBER
+
+    def begin_member(self: Any, member: Any) -> str:
+        self.host.restore(_walk.restores(self.plan, self.host_name))
+        return real(self, member)
+
+    patch.setattr(_steps._Step, "begin_member", begin_member)
+    patch.setattr(_steps._Step, "restore", lambda self: self.result(_steps.OK))
+
+
+def every_lock_is_left_behind(patch: pytest.MonkeyPatch) -> None:
+    """Nobody unlocks."""
+    patch.setattr(_steps._Step, "unlock", lambda self: self.result(_steps.OK))
 
 
 MUTANTS: list[tuple[Patch, str, tuple[str, ...]]] = [
@@ -255,6 +340,17 @@ MUTANTS: list[tuple[Patch, str, tuple[str, ...]]] = [
     (override_is_not_recorded, "faults", ("1 override",)),
     (failed_step_does_not_stop_the_cluster, "faults", ("4 failure",)),
     (planning_writes, "faults", ("plan",)),
+    (every_cluster_opted_in, "attempts", ("1 scope",)),
+    (every_version_heals, "attempts", ("1 scope",)),
+    (replaced_decodes_go_alone, "attempts", ("1 scope",)),
+    (routers_go_alone_whatever_is_due, "attempts", ("1 scope", "8 rollback", "2 stage", "3 proof")),
+    (prefills_that_stay_are_not_looked_at_again, "attempts", ("1 scope",)),
+    (small_scopes_are_never_widened, "attempts", ("8 rollback",)),
+    (nothing_is_rolled_back, "attempts", ("8 rollback",)),
+    (failures_are_kept_as_revisions, "attempts", ("8 revision",)),
+    (the_oldest_revision_is_the_last_good_one, "attempts", ("8 restore", "8 rollback")),
+    (files_are_put_back_when_the_prefill_is_down, "attempts", ("8 restore",)),
+    (every_lock_is_left_behind, "attempts", ("6 unlock",)),
 ]
 
 

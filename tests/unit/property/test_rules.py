@@ -31,6 +31,22 @@ MUST_BE_SEEN = {
     "deaths": ("died", "resumes", "keeps prefill", "keeps decode prefill", "takes over", "lock left behind"),
     "cut off": ("full: failed", "full: refused", "demanded ok"),
     "tags": ("full: failed", "router: failed", "demanded ok"),
+    "attempts": (
+        "demanded ok",
+        "demanded rolled back",
+        "demanded ok, widened, nothing",
+        "scope: router alone",
+        "scope: decode and router alone",
+        "scope: whole chain",
+        "when due: widened",
+        "when due, or back: rolled back",
+        "router, or back: rolled back",
+        "back: ok",
+        "back: nothing",
+        "restores",
+        "attempts: 3",
+        "died",
+    ),
     "two": ("died", "resumes", "takes over", "full: refused", "full: failed"),
 }
 

@@ -16,13 +16,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _revision
 
 INACTIVE = "inactive"
 ACTIVATING = "activating"
 ACTIVE = "active"
 DEACTIVATING = "deactivating"
 FAILED = "failed"
+
+#: A configuration with this in it starts and is healthy, and no request is served with it.
+BAD = "x"
+#: Revisions that a simulated host keeps of a unit.
+KEPT_REVISIONS = 3
 
 #: What the next start of a unit can come to.
 NORMAL = "normal"
@@ -88,6 +93,7 @@ class Unit:
         self.stopped_at = -1.0
         self.started_at = -1.0
         self.started_event = 0
+        self.started_by = ""
         self.stubborn = ""
         self.behaviour = NORMAL
         self.next_behaviours: list[str] = []
@@ -96,22 +102,27 @@ class Unit:
         self.closed = False
         self.closed_by = ""
         self.wedged = False
+        self.served = 0
 
 
 class World:
     """All hosts and their clock. ``listener`` hears of what happens, see :class:`Listener`."""
 
-    def __init__(self, members: list[dict[str, Any]], lenient: bool):
+    def __init__(self, members: list[dict[str, Any]], lenient: bool, fragile: bool = False):
         self.units = {(m["host"], m["unit"]): Unit(m) for m in members}
         self.hosts = sorted({m["host"] for m in members})
         self.clusters = sorted({m["cluster"] for m in members})
         #: True for a stack that serves whatever the order of starts was.
         self.lenient = lenient
+        #: True for a stack whose prefills wedge when a decode restarts without them.
+        self.fragile = fragile
         self.clock = 1000.0
         #: Number of the last event; orders what happens at one moment.
         self.event = 0
         self.ledgers: dict[tuple[str, str], str] = {}
         self.locks: dict[tuple[str, str], str] = {}
+        #: By host and unit, newest first; what a host keeps, files and all.
+        self.revisions: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self.foreign: dict[tuple[str, int], str] = {}
         self.skew = {host: 7.0 * number for number, host in enumerate(self.hosts)}
         #: By incarnation: the events of its start and of its end.
@@ -162,9 +173,16 @@ class World:
         unit.running = unit.deployed
         unit.state = ACTIVATING
         unit.result, unit.exit_status = "success", 0
+        unit.started_by = who
         unit.started_at = self.clock
         unit.ready_at = math.inf
         unit.closed = unit.wedged = False
+        unit.served = 0
+        if self.fragile and unit.role == "decode":
+            for prefill in self.of_cluster(unit.cluster, "prefill"):
+                # It talked to the incarnation before this one.
+                if prefill.state == ACTIVE and prefill.started_event < unit.started_event:
+                    prefill.wedged = True
         unit.stubborn = behaviour if behaviour in (STUBBORN, UNDYING) else ""
         unit.started_event = self.happens(
             "{} on {} starts as {} ({}), by {}",
@@ -315,6 +333,8 @@ class World:
         """Tell whether a request through a router would be answered."""
         if not self.is_healthy(router) or not self.knows_its_workers(router):
             return False
+        if any(BAD in u.running for u in self.of_cluster(router.cluster)):
+            return False
         prefills = self.of_cluster(router.cluster, "prefill")
         if any(u.wedged for u in prefills):
             return False
@@ -326,6 +346,9 @@ class World:
         """Take all faults away. Processes stay as they are."""
         self.foreign.clear()
         for unit in self.units.values():
+            if BAD in unit.deployed:
+                unit.deployed = unit.deployed.replace(BAD, "")
+                self.outside[unit.cluster] = self.event
             unit.next_behaviours.clear()
             unit.stubborn = ""
             if unit.state == ACTIVE and self.clock >= unit.ready_at:
@@ -357,6 +380,12 @@ class Listener:
 
     def wrote_ledger(self, host: str, unit: str, ledger: dict[str, Any]) -> None:
         """Hear of a ledger that was written."""
+
+    def kept(self, unit: Unit, configuration: str) -> None:
+        """Hear of a revision that a run keeps."""
+
+    def put_back(self, unit: Unit, configuration: str) -> None:
+        """Hear of a revision before it is put back."""
 
     def changed_lock(
         self, host: str, cluster: str, before: dict[str, Any] | None, after: dict[str, Any] | None
@@ -488,8 +517,39 @@ class SimulatedHost:
         unit = self._unit(member["unit"])
         good = self._world.serves(unit)
         self._listener.asked(unit, good)
+        for decode in self._world.of_cluster(unit.cluster, "decode") if good else ():
+            decode.served += 1
         why = "" if good else "HTTP 200 with finish_reason 'abort'"
         return {"good": good, "why": why, "seconds": 0.1, "tokens": 24}
+
+    def served(self, member: dict[str, Any]) -> float | None:
+        """Return how many requests an engine served."""
+        unit = self._unit(member["unit"])
+        return float(unit.served) if self._world.is_healthy(unit) else None
+
+    def keep_revision(self, unit: str, generation: int) -> str:
+        """Keep what is deployed, where that is what runs."""
+        self._listener.call(self._run, self._name, "revision of " + unit)
+        its = self._unit(unit)
+        if its.running != its.deployed:
+            return ""
+        self._listener.kept(its, its.deployed)
+        known = self._world.revisions.get((self._name, unit), [])
+        new = {"generation": generation, "digest": its.deployed}
+        _verb, kept, _dropped = _revision.keep(known, new, KEPT_REVISIONS)
+        self._world.revisions[self._name, unit] = kept
+        return ""
+
+    def restore(self, units: dict[str, int]) -> tuple[list[dict[str, str]], str]:
+        """Put revisions back."""
+        for name, generation in units.items():
+            self._listener.call(self._run, self._name, "restore " + name)
+            unit = self._unit(name)
+            kept = self._world.revisions[self._name, name]
+            digest = next(one["digest"] for one in kept if one["generation"] == generation)
+            self._listener.put_back(unit, digest)
+            unit.deployed = digest
+        return [], ""
 
 
 def show(unit: Unit) -> dict[str, Any]:
@@ -541,6 +601,11 @@ def member_info(world: World, host: str) -> dict[str, Any]:
                 "ledger": dict(_ledger.empty(name), **(json.loads(text) if text else {})),
                 "running_configuration": unit.running,
                 "listeners": listeners(world, host, ports(unit.member)),
+                "deployed_digest": unit.deployed,
+                "revisions": [
+                    dict(one, member=dict(unit.member, configuration=one["digest"]), problems=[])
+                    for one in world.revisions.get((host, name), [])
+                ],
             }
         )
     locks = {cluster: json.loads(text) for (its_host, cluster), text in world.locks.items() if its_host == host}

@@ -34,7 +34,7 @@ class Action(co_restart.ActionModule):
         self.calls: list[dict[str, Any]] = []
 
     def validate_argument_spec(self, argument_spec: Any = None, **more: Any) -> Any:
-        return None, dict({"evidence": PREFIX}, **self._task.args)
+        return None, dict({"evidence": PREFIX, "attempts": {}, "rollback": "never"}, **self._task.args)
 
     def _execute_module(self, module_name: Any = None, module_args: Any = None, **more: Any) -> Any:
         self.calls.append(dict(module_args))
@@ -205,3 +205,100 @@ def test_check_mode_stops_nothing_that_is_down(monkeypatch: pytest.MonkeyPatch) 
     stop, start = [Action(step_of(step, plan), [], check_mode=True) for step in ("stop_decode", "start_decode")]
     assert run(monkeypatch, stop, plan, {}, "d")["skipped"]
     assert "would start" in run(monkeypatch, start, plan, {}, "d")["msg"]
+
+
+# -- attempts ----------------------------------------------------------------------------
+
+
+def conclude(
+    monkeypatch: pytest.MonkeyPatch, plan: dict[str, Any], evidence: dict[str, Any], **arguments: Any
+) -> dict[str, Any]:
+    return run(monkeypatch, Action(dict(step_of("conclude", plan), **arguments), []), plan, evidence)
+
+
+def failed(plan: dict[str, Any], step: str = "requests") -> dict[str, dict[str, Any]]:
+    evidence = evidence_up_to(_walk.RECORD, plan)
+    host = _walk.hosts_of_step(step, plan)[-1]
+    evidence[step][host].update(outcome="failed", message="not served")
+    return evidence
+
+
+def test_F7_a_failure_is_followed_by_the_last_good_revision_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = plan_of()
+    found = conclude(monkeypatch, plan, failed(plan), rollback="on_failure")
+    assert found["next"]["c"]["what"] == "roll back"
+    assert (found["next"]["c"]["follows"], found["next"]["c"]["run"]) == (plan["generation"], plan["run"])
+    assert conclude(monkeypatch, plan, failed(plan))["next"] == {}
+
+
+def test_a_cluster_that_gets_another_attempt_stays_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    attempts = conclude(monkeypatch, plan, failed(plan), rollback="on_failure")
+    kept = Action(dict(step_of("unlock", plan), attempts=attempts), [])
+    assert run(monkeypatch, kept, plan, {}).get("skipped")
+    assert kept.calls == []
+    last = Action(step_of("unlock", plan), [answer(plan, "ok", "unlocked")])
+    run(monkeypatch, last, plan, {})
+    assert [call["step"] for call in last.calls] == ["unlock"]
+
+
+def rolled_back(monkeypatch: pytest.MonkeyPatch, second: dict[str, Any], evidence: Any) -> dict[str, Any]:
+    """Return the verdict after a first attempt that failed and this second one."""
+    first = plan_of()
+    attempts = conclude(monkeypatch, first, failed(first), rollback="on_failure")
+    attempts = conclude(monkeypatch, second, evidence, rollback="on_failure", attempts=attempts)
+    assert attempts["next"] == {}
+    return run(monkeypatch, Action(dict(step_of("verdict", first), attempts=attempts), []), second, evidence)
+
+
+RESTORE = {"generation": 1, "reason": "last good", "automatic": True, "units": {}}
+
+
+def test_F7_rolled_back_and_verified_is_no_success_and_says_so_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = dict(plan_of(), generation=3, restore=RESTORE)
+    result = rolled_back(monkeypatch, second, evidence_up_to(_walk.RECORD, second))
+    assert result["failed"]
+    lines = result["msg"].splitlines()
+    assert lines[0] == "cluster c: FAILED, generation 2 (whole chain)"
+    assert "cluster c: OK, generation 3, stages prefill, decode, router" in lines
+    assert "cluster c: ROLLED BACK to generation 1, which is proved. What was wanted is NOT live" in lines
+
+
+def test_a_rollback_that_fails_as_well_names_both_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = dict(plan_of(), generation=3, restore=RESTORE)
+    result = rolled_back(monkeypatch, second, failed(second, "start_decode"))
+    assert result["failed"]
+    for words in ("FAILED, generation 2", "FAILED, generation 3", "half-restarted"):
+        assert words in result["msg"]
+    assert "ROLLED BACK" not in result["msg"]
+
+
+def test_a_second_attempt_that_is_refused_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = plan_of()
+    attempts = conclude(monkeypatch, first, failed(first), rollback="on_failure")
+    refused = Action(
+        {"step": "conclude", "plan": {"plans": {}, "refused": {"c": ["no revision"]}}, "attempts": attempts}, []
+    )
+    attempts = run(monkeypatch, refused, first, {})
+    assert attempts["next"] == {}
+    result = run(monkeypatch, Action(dict(step_of("verdict", first), attempts=attempts), []), first, {})
+    assert result["failed"]
+    assert "cluster c: the next attempt was REFUSED: no revision" in result["msg"]
+    assert "half-restarted" in result["msg"]
+
+
+def test_attempts_of_another_play_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    attempts = conclude(monkeypatch, plan, evidence_up_to(_walk.RECORD, plan))
+    attempts["attempts"]["c"][0]["run"] = "of another play"
+    result = run(monkeypatch, Action(dict(step_of("verdict", plan), attempts=attempts), []), plan, {})
+    assert result["failed"]
+    assert "step lock was not walked" in result["msg"]
+
+
+def test_check_mode_concludes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    action = Action(dict(step_of("conclude", plan), rollback="on_failure"), [], check_mode=True)
+    assert run(monkeypatch, action, plan, {})["next"] == {}

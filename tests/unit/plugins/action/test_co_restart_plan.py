@@ -74,3 +74,41 @@ def test_R7_only_a_process_of_this_controller_is_known_to_be_gone(change: dict[s
 def test_runs_have_names_of_their_own() -> None:
     assert co_restart_plan.new_run("given", "p")["id"] == "given"
     assert co_restart_plan.new_run("", "p")["id"] != co_restart_plan.new_run("", "p")["id"]
+
+
+@pytest.mark.parametrize(
+    ("values", "opted_in", "warned"),
+    [
+        ([True, "true", "yes"], True, False),
+        ([False, None, "no"], False, False),
+        ([True, True, False], False, True),
+        ([True, None, "perhaps"], False, True),
+    ],
+)
+def test_a_cluster_opts_in_only_with_all_its_hosts(values: list[Any], opted_in: bool, warned: bool) -> None:
+    hostvars = {host: {} if value is None else {"v": value} for host, value in zip("pdr", values)}
+    roles = {"prefill": ["p"], "decode": ["d"], "router": ["r"]}
+    found, warning = co_restart_plan.opted_in_to("v", roles, hostvars)
+    assert (found, bool(warning)) == (opted_in, warned)
+    if warned:
+        assert "it counts only where all hosts of the cluster have it" in warning
+
+
+def test_a_rollback_takes_a_number_or_the_last_good_one() -> None:
+    assert co_restart_plan._restore("") is None
+    assert co_restart_plan._restore("last_good") == {"generation": 0, "automatic": False}
+    assert co_restart_plan._restore("12") == {"generation": 12, "automatic": False}
+    for right in ("", "last_good", "12"):
+        assert co_restart_plan._wrong_generation(right) == ""
+    for wrong in ("0", "-1", "yesterday", "1.5"):
+        assert "pd_rollback_generation is {!r}".format(wrong) in co_restart_plan._wrong_generation(wrong)
+
+
+def test_the_attempt_that_follows_is_of_the_same_run_and_asks_for_nothing_else() -> None:
+    given = {"what": "roll back", "stages": ["router"], "run": {"id": "r", "purpose": "p"}, "follows": 4, "options": {}}
+    asked = co_restart_plan._next_attempt(given)
+    assert asked["run"] == {"id": "r", "purpose": "p: roll back"}
+    assert (asked["follows"], asked["stages"]) == (4, ["router"])
+    assert asked["restore"] == {"generation": 0, "automatic": True}
+    assert co_restart_plan._next_attempt(dict(given, what="widen"))["restore"] is None
+    assert co_restart_plan._next_attempt(None) == {}

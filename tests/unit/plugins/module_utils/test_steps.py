@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A slice whose controller is gone works on for a while: it must not write into its successor's ledger."""
+"""What single steps do on a host, and what a slice whose controller is gone must not do any more."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def plan_of(generation: int, run: str) -> dict[str, Any]:
         "generation": generation,
         "run": {"id": run, "owner": "ops@here pid 1", "purpose": "co-restart"},
         "override": "",
+        "scope": {"rule": "whole chain", "stages": [], "reason": ""},
+        "restore": None,
         "take_over": "",
         "lock_host": "box2",
         "members": [MEMBER],
@@ -95,3 +97,102 @@ def test_R6_a_slice_of_a_dead_run_does_not_call_the_next_runs_member_healthy(mon
     assert result["outcome"] == _steps.FAILED
     assert "run new of ops@here pid 1 (co-restart) came after this one" in result["message"]
     assert host.content == host.after_successor, "stopping, in generation 2: the successor's to go on with"
+
+
+class Recorder:
+    """A host on which everything is well and nothing takes time; notes what it is told to do."""
+
+    def __init__(self, trouble: str = "", served: float | None = 3.0):
+        self.trouble, self.answer = trouble, served
+        self.told: list[Any] = []
+        self.content = _ledger.empty(UNIT)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def now(self) -> float:
+        return 0.0
+
+    def unit(self, name: str) -> dict[str, Any]:
+        return STARTED
+
+    def ledger(self, unit: str) -> dict[str, Any]:
+        return self.content
+
+    def write_ledger(self, ledger: dict[str, Any]) -> None:
+        self.told.append(("ledger", ledger["fence"]["outcome"]))
+
+    def change_lock(self, cluster: str, change: Any) -> str:
+        return ""
+
+    def restore(self, units: dict[str, int]) -> tuple[list[dict[str, str]], str]:
+        self.told.append(("restore", units))
+        return [{"path": "/etc/x", "before": "a", "after": "b"}], self.trouble
+
+    def keep_revision(self, unit: str, generation: int) -> str:
+        self.told.append(("keep", unit, generation))
+        return self.trouble
+
+    def served(self, member: dict[str, Any]) -> float | None:
+        return self.answer
+
+
+def restoring() -> dict[str, Any]:
+    return dict(plan_of(3, "r"), restore={"generation": 2, "automatic": False, "units": {"box1": {UNIT: 2}}})
+
+
+def run_step(monkeypatch: Any, step: str, plan: dict[str, Any], host: Any, decision: str = "run") -> dict[str, Any]:
+    monkeypatch.setattr(_steps._walk, "decide", lambda *_arguments: (decision, ""))
+    return _steps.run(step, plan, "box1", {}, {}, host, 5.0)
+
+
+def test_a_rollback_puts_the_planned_revisions_back(monkeypatch: Any) -> None:
+    host = Recorder()
+    result = run_step(monkeypatch, "restore", restoring(), host)
+    assert (result["outcome"], result["changed"]) == (_steps.OK, True)
+    assert result["message"] == UNIT + " to revision 2 on box1"
+    assert result["files"][0]["path"] == "/etc/x"
+    assert host.told == [("restore", {UNIT: 2})]
+    assert run_step(monkeypatch, "restore", plan_of(3, "r"), host)["changed"] is False
+    assert len(host.told) == 1, "no rollback, nothing to put back"
+
+
+def test_files_that_cannot_be_put_back_fail_the_step_before_anything_is_stopped(monkeypatch: Any) -> None:
+    result = run_step(monkeypatch, "restore", restoring(), Recorder("/etc/x cannot be written: full"))
+    assert result["outcome"] == _steps.FAILED
+    for words in ("/etc/x cannot be written: full", "box1", "Nothing was stopped", "run the same again"):
+        assert words in result["message"]
+
+
+def test_a_revision_is_kept_after_success_only_and_its_trouble_is_told(monkeypatch: Any) -> None:
+    for outcome, kept in ((_steps.OK, [("keep", UNIT, 3)]), (_steps.FAILED, [])):
+        monkeypatch.setattr(_steps._walk, "outcome", lambda *_arguments, its=outcome: (its, "why"))
+        host = Recorder("no space")
+        result = run_step(monkeypatch, "record", plan_of(3, "r"), host)
+        assert result["outcome"] == _steps.OK, "the co-restart itself ended well"
+        assert [told for told in host.told if told[0] == "keep"] == kept
+        assert ("no revision of {} was kept: no space".format(UNIT) in result["message"]) == bool(kept)
+        assert host.told[0] == ("ledger", outcome), "the outcome is on record first"
+
+
+def test_R1_a_decode_restarted_alone_must_have_served(monkeypatch: Any) -> None:
+    plan = plan_of(3, "r")
+    plan["members"] = [dict(MEMBER, role="decode")]
+    plan["options"] = {"settle_limit_seconds": 1, "settle_stall_seconds": 1}
+    monkeypatch.setattr(_steps._Step, "replaced", lambda self: None)
+    monkeypatch.setattr(_steps._Step, "watch_queues", lambda self, limit, stall: ({UNIT: ("drained", "")}, ""))
+    assert run_step(monkeypatch, "settle", plan, Recorder(served=0.0))["outcome"] == _steps.OK
+    plan["scope"] = {"rule": "decode and router alone", "stages": ["decode", "router"], "reason": ""}
+    for served, words in ((0.0, "served none of them"), (None, "does not say whether it served any")):
+        result = run_step(monkeypatch, "settle", plan, Recorder(served=served))
+        assert result["outcome"] == _steps.FAILED
+        assert words in result["message"]
+    assert run_step(monkeypatch, "settle", plan, Recorder(served=8.0))["outcome"] == _steps.OK
+
+
+def test_R7_a_run_that_lost_the_cluster_says_so_to_the_attempts(monkeypatch: Any) -> None:
+    host = Recorder()
+    host.content = dict(_ledger.empty(UNIT), fence={"generation": 9, "run": plan_of(9, "other")["run"]})
+    result = run_step(monkeypatch, "restore", restoring(), host)
+    assert result["lost"] is True
+    assert host.told == []

@@ -73,15 +73,18 @@ def test_R2_a_hand_made_plan_with_decode_alone_is_refused_at_the_step() -> None:
     assert "sglang-c-decode.service" in why
 
 
-def test_record_and_unlock_follow_whatever_happened_but_only_under_the_lock() -> None:
+def test_record_follows_whatever_happened_but_only_under_the_lock() -> None:
     plan = plan_of()
     evidence = evidence_up_to(_walk.RECORD, plan)
     evidence["start_prefill"]["p"]["outcome"] = _walk.FAILED
-    for step in (_walk.RECORD, _walk.UNLOCK):
-        assert _walk.decide(step, plan, evidence)[0] == _walk.RUN
-        assert _walk.decide(step, plan, {})[0] == _walk.SKIP
-        evidence_of_before = {"lock": {"p": dict(evidence["lock"]["p"], run="r1")}}
-        assert _walk.decide(step, plan, evidence_of_before)[0] == _walk.SKIP
+    assert _walk.decide(_walk.RECORD, plan, evidence)[0] == _walk.RUN
+    assert _walk.decide(_walk.RECORD, plan, {})[0] == _walk.SKIP
+    evidence_of_before = {"lock": {"p": dict(evidence["lock"]["p"], run="r1")}}
+    assert _walk.decide(_walk.RECORD, plan, evidence_of_before)[0] == _walk.SKIP
+
+
+def test_unlock_is_always_walked_because_the_lock_says_whose_it_is() -> None:
+    assert _walk.decide(_walk.UNLOCK, plan_of(), {}) == (_walk.RUN, "")
 
 
 def test_R14_rank_0_stops_first_and_all_ranks_start_together() -> None:
