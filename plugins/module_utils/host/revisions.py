@@ -19,9 +19,10 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _revision
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _patches, _revision
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import ROUTER
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.patches import Patches, PatchingError
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.systemd import Run
 
 REVISIONS = "/var/lib/sglang-pd/revisions"
@@ -109,6 +110,7 @@ def listed(unit: str, run: Run) -> list[dict[str, Any]]:
         back, as texts).
     """
     found = []
+    asked: dict[str, list[str]] = {}
     for manifest in _manifests(unit):
         kept = _kept(unit, manifest)
         one = {key: manifest[key] for key in ("generation", "generations", "kept_at", "digest")}
@@ -121,7 +123,7 @@ def listed(unit: str, run: Run) -> list[dict[str, Any]]:
                 one,
                 version=member.get("version", ""),
                 member=member,
-                problems=problems or _obstacles(member, kept, run),
+                problems=problems or _obstacles(member, kept, run) or _obstacles_of_patches(member, run, asked),
             )
         )
     return found
@@ -146,6 +148,58 @@ def _obstacles(member: dict[str, Any], kept: dict[str, _File | None], run: Run) 
     if installed != member["version"]:
         return ["it ran {0} {1}, and {2} has {3} now".format(package, member["version"], command[0], installed)]
     return []
+
+
+def _obstacles_of_patches(member: dict[str, Any], run: Run, asked: dict[str, list[str]]) -> list[str]:
+    """Return why the hot patches of a revision cannot be put back; tried on copies, and once a list.
+
+    They belong to the environment, not to the unit: other clusters may run from it.
+    """
+    if member["role"] == ROUTER or "patches" not in member:
+        return []
+    python, wanted = member["exec_start"][0], member["patches"]
+    key = json.dumps([python, wanted])
+    if key not in asked:
+        asked[key] = []
+        try:
+            patches = Patches(run, python, "sglang")
+            if _patches.applied(patches.state) != wanted:
+                others = [
+                    one["unit"]
+                    for one in files.members()
+                    if one["cluster"] != member["cluster"]
+                    and one["role"] != ROUTER
+                    and (one.get("exec_start") or [""])[0] == python
+                    and one.get("patches") != wanted
+                ]
+                asked[key] = [
+                    "it ran with other patches of {0}, and {1} of another cluster runs from there as it is".format(
+                        patches.root, unit
+                    )
+                    for unit in others
+                ] or [item["message"] for item in patches.work_out(wanted)["problems"]]
+        except (PatchingError, files.FileError, OSError) as trouble:
+            asked[key] = [str(trouble)]
+    return asked[key]
+
+
+def _put_patches_back(unit: str, kept: dict[str, _File | None], run: Run) -> None:
+    """Give the environment of a revision the patches that it had.
+
+    :raises PatchingError: with all files of the environment as before.
+    """
+    description = kept.get("member.json")
+    member = json.loads(description.content) if description else {}
+    if member.get("role", ROUTER) == ROUTER or "patches" not in member:
+        return
+    patches = Patches(run, member["exec_start"][0], "sglang")
+    if _patches.applied(patches.state) == member["patches"]:
+        return
+    with patches.locked():
+        work = patches.work_out(member["patches"])
+        if work["problems"]:
+            raise PatchingError("; ".join(item["message"] for item in work["problems"]))
+        patches.put_in_place(work)
 
 
 def keep(unit: str, generation: int, running: str) -> str:
@@ -259,7 +313,10 @@ def restore(units: dict[str, int], run: Run) -> tuple[list[dict[str, str]], str]
     """Put revisions of units back and tell systemd; see :meth:`_steps.Host.restore`."""
     try:
         shown, writes = changes(units)
-    except files.FileError as trouble:
+        for unit, generation in sorted(units.items()):
+            manifest = next(one for one in _manifests(unit) if one["generation"] == generation)
+            _put_patches_back(unit, _kept(unit, manifest), run)
+    except (files.FileError, PatchingError, OSError) as trouble:
         return [], str(trouble)
     for number, (path, new) in enumerate(writes):
         try:

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, revisions
@@ -211,3 +213,78 @@ def test_a_write_that_fails_names_the_file_and_what_was_written(etc: Path, monke
     shown, trouble = revisions.restore({UNIT: 7}, Commands())
     assert "secrets.yaml cannot be written: Read-only file system" in trouble
     assert [os.path.basename(one["path"]) for one in shown] == ["unit", "env"]
+
+
+# -- hot patches -------------------------------------------------------------------------
+
+
+class Environment:
+    """Stands for :class:`host.patches.Patches`: the patches that an environment has."""
+
+    applied: ClassVar[list[dict[str, str]]] = []
+    problems: ClassVar[list[dict[str, str]]] = []
+
+    def __init__(self, run: Any, python: str, package: str):
+        assert (python, package) == (sys.executable, "sglang")
+        self.root = "/opt/x"
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {"patches": [dict(one, files={}) for one in Environment.applied]}
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        yield
+
+    def work_out(self, wanted: list[dict[str, str]]) -> dict[str, Any]:
+        return {"problems": Environment.problems, "wanted": wanted}
+
+    def put_in_place(self, work: dict[str, Any]) -> None:
+        Environment.applied = work["wanted"]
+
+
+FIX = [{"name": "fix", "sha256": "1"}]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch, etc: Path) -> Iterator[type[Environment]]:
+    monkeypatch.setattr(revisions, "Patches", Environment)
+    monkeypatch.setattr(files, "MEMBERS", str(etc / "members"))
+    Environment.applied, Environment.problems = FIX, []
+    yield Environment
+    Environment.applied, Environment.problems = [], []
+
+
+def test_S10_the_patches_of_a_revision_come_back_with_it(etc: Path, environment: type[Environment]) -> None:
+    deploy(etc, "good", patches=FIX)
+    revisions.keep(UNIT, 7, "good")
+    deploy(etc, "bad", patches=[])
+    environment.applied = []
+    assert revisions.listed(UNIT, Commands())[0]["problems"] == []
+    assert revisions.restore({UNIT: 7}, Commands())[1] == ""
+    assert environment.applied == FIX
+
+
+def test_S10_patches_that_do_not_fit_any_more_refuse_the_revision(etc: Path, environment: type[Environment]) -> None:
+    deploy(etc, "good", patches=FIX)
+    revisions.keep(UNIT, 7, "good")
+    deploy(etc, "bad", patches=[])
+    before = now(etc)
+    environment.applied = []
+    environment.problems = [{"message": "patch fix does not fit"}]
+    assert revisions.listed(UNIT, Commands())[0]["problems"] == ["patch fix does not fit"]
+    assert revisions.restore({UNIT: 7}, Commands()) == ([], "patch fix does not fit")
+    assert now(etc) == before
+
+
+def test_patches_that_another_cluster_runs_with_are_left_alone(etc: Path, environment: type[Environment]) -> None:
+    deploy(etc, "good", patches=[], cluster="c")
+    revisions.keep(UNIT, 7, "good")
+    other = {"unit": "o.service", "cluster": "other", "role": "prefill", "exec_start": [sys.executable], "patches": FIX}
+    files.write_json(str(etc / "members" / "o.json"), other)
+    (found,) = revisions.listed(UNIT, Commands())
+    assert found["problems"] == [
+        "it ran with other patches of /opt/x, and o.service of another cluster runs from there as it is"
+    ]
+    files.write_json(str(etc / "members" / "o.json"), dict(other, patches=[]))
+    assert revisions.listed(UNIT, Commands())[0]["problems"] == []
