@@ -89,7 +89,7 @@ def test_R2_no_way_around_through_a_play_of_ones_own(dsv4, run_playbook, tmp_pat
     )
     before = dsv4.incarnations()
     done = run_playbook(str(play))
-    assert "step stop_decode wants the evidence of step close from host box1, and there is none" in done.stdout, done
+    assert "step stop_decode wants the evidence of step restore from host box1, and there is none" in done.stdout, done
     assert dsv4.incarnations() == before
 
 
