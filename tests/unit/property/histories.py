@@ -624,6 +624,9 @@ CAREFUL = st.builds(
     knows_the_dead=st.booleans(),
     **COMMON,
 )
+#: A small scope that fails its proof, the whole chain that does, too, and the way back.
+GONE_WRONG = st.builds(Human, what=st.just("configure badly"), unit=SMALL)
+BACK_WHERE_DUE = st.builds(Run, asked=st.just("when due, or back"), **COMMON)
 CAREFUL_AND_HIT = st.one_of(
     st.builds(
         Run,
@@ -673,6 +676,7 @@ FAMILIES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
     ),
     "attempts": st.one_of(
         st.tuples(FIRST, CHANGES, CAREFUL),
+        st.tuples(FIRST, GONE_WRONG, BACK_WHERE_DUE),
         st.tuples(FIRST, CHANGES, CAREFUL, CHANGES, CAREFUL),
         st.tuples(FIRST, CHANGES, CHANGES, CAREFUL, CAREFUL),
         st.tuples(FIRST, CHANGES, BETWEEN, CAREFUL, RERUN),

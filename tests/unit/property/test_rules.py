@@ -42,7 +42,6 @@ MUST_BE_SEEN = {
         "when due, or back: rolled back",
         "router, or back: rolled back",
         "back: ok",
-        "back: nothing",
         "restores",
         "attempts: 3",
         "died",
