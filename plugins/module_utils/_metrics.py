@@ -29,6 +29,12 @@ RUNNING_GAUGE = "sglang:num_running_reqs"
 WAITING_GAUGE = "sglang:num_queue_reqs"
 THROUGHPUT_GAUGE = "sglang:gen_throughput"
 FAILED_COUNTER = "sglang:num_transfer_failed_reqs_total"
+BOOTSTRAP_FAILED_COUNTER = "sglang:num_bootstrap_failed_reqs_total"
+ABORTED_COUNTER = "sglang:num_aborted_requests_total"
+GENERATED_COUNTER = "sglang:generation_tokens_total"
+#: Counts the transfers that a prefill completed.
+TRANSFERRED_COUNTER = "sglang:kv_transfer_latency_ms_count"
+LATENCY_BUCKETS = "sglang:e2e_request_latency_seconds_bucket"
 #: Counters that rise when work gets done, whichever the engine's role.
 REQUESTS_COUNTER = "sglang:num_requests_total"
 PROGRESS_COUNTERS = ("sglang:prompt_tokens_total", "sglang:generation_tokens_total", REQUESTS_COUNTER)
@@ -64,6 +70,15 @@ def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str
         health checks not among them) and ``progress`` (sum of :data:`PROGRESS_COUNTERS`). The
         failure counter is 0 where it is absent beside other series of the engine.
     """
+    total = totals(text, parse)
+    return sample_of(total) if total is not None else None
+
+
+def totals(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, float] | None:
+    """Return the value of each series' name over all ranks, None where the body carries no series of an engine.
+
+    A name that is missing is a counter that never counted.
+    """
     values: dict[str, dict[str, float]] = {}
     try:
         for family in parse(text):
@@ -73,7 +88,11 @@ def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str
         return None
     if RUNNING_GAUGE not in values:
         return None
-    total = {name: sum(by_rank.values()) for name, by_rank in values.items()}
+    return {name: sum(by_rank.values()) for name, by_rank in values.items()}
+
+
+def sample_of(total: dict[str, float]) -> dict[str, Any]:
+    """Return the sample of :func:`metrics_sample` from the totals of a body."""
     result: dict[str, Any] = {
         "running": total[RUNNING_GAUGE],
         "waiting": total.get(WAITING_GAUGE, 0),
@@ -90,15 +109,25 @@ def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str
 def _collect(values: dict[str, dict[str, float]], name: str, labels: dict[str, str], value: float) -> None:
     if labels.get("priority") or math.isnan(value) or math.isinf(value):
         return
+    if name == LATENCY_BUCKETS:
+        name = latency_bucket(labels.get("le", ""))
     # Tensor and pipeline ranks repeat the fact of their data parallel rank. Counters of
     # the HTTP side differ by further labels and do add up.
     rank = labels.get("dp_rank", "")
-    if name in PROGRESS_COUNTERS:
+    if name in PROGRESS_COUNTERS or name.startswith(LATENCY_BUCKETS):
         by_rank = values.setdefault(name, {})
         by_rank[rank] = by_rank.get(rank, 0.0) + value
         return
     by_rank = values.setdefault(name, {})
     by_rank[rank] = max(by_rank.get(rank, value), value)
+
+
+def latency_bucket(le: str) -> str:
+    """Return the name in :func:`totals` of how many requests took at most ``le`` seconds."""
+    try:
+        return "{0} {1:g}".format(LATENCY_BUCKETS, float(le))
+    except ValueError:
+        return LATENCY_BUCKETS
 
 
 def pending(sample: dict[str, Any]) -> float:

@@ -9,13 +9,16 @@ import re
 from collections.abc import Iterable
 
 HIDDEN = "********"
+#: A field of a JSON object, as /server_info repeats the engine's arguments.
+_FIELD = re.compile(r'("(?:\w*_)?(?:key|token|password|secret)"\s*:\s*)"(?:[^"\\]|\\.)+"', re.IGNORECASE)
 _OPTION = re.compile(r"(--(?:[\w-]*-)?(?:key|token|password|secret)(?:=|\s+))(\S+)", re.IGNORECASE)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
     """Return the text without the secrets that are known, and without the values of
-    options whose names say that they carry one (a foreign process's command line)."""
+    options and JSON fields whose names say that they carry one (a foreign process's command line)."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, HIDDEN)
+    text = _FIELD.sub(lambda match: '{0}"{1}"'.format(match.group(1), HIDDEN), text)
     return _OPTION.sub(lambda match: match.group(1) + HIDDEN, text)

@@ -36,6 +36,45 @@ def gpus(run: Run) -> int | None:
     return len(out.splitlines()) if status == 0 else None
 
 
+def gpu_load(run: Run) -> list[dict[str, float]]:
+    """Return what each GPU does now: ``index``, ``utilization_percent``, ``power_watts``, ``memory_used_mib``.
+
+    A number that the driver does not give is left out; [] where there is no such driver.
+    """
+    names = ("index", "utilization_percent", "power_watts", "memory_used_mib")
+    try:
+        query = "--query-gpu=index,utilization.gpu,power.draw,memory.used"
+        status, out, _err = run(["nvidia-smi", query, "--format=csv,noheader,nounits"])
+    except OSError:
+        return []
+    found = []
+    for line in out.splitlines() if status == 0 else []:
+        gpu = {}
+        for name, text in zip(names, line.split(",")):
+            try:
+                gpu[name] = int(text) if name == "index" else float(text)
+            except ValueError:
+                continue
+        found.append(gpu)
+    return found
+
+
+def shared_memory() -> dict[str, int]:
+    """Return how many files sglang has in ``/dev/shm`` (``files``), and their size (``bytes``).
+
+    A killed engine leaves them behind.
+    """
+    count = size = 0
+    for entry in os.scandir("/dev/shm"):  # noqa: S108 - this very place
+        if entry.name.startswith("sgl"):
+            try:
+                size += entry.stat(follow_symlinks=False).st_size
+                count += 1
+            except OSError:
+                continue
+    return {"files": count, "bytes": size}
+
+
 def free_bytes(directories: Iterable[str]) -> dict[str, int]:
     """Return the bytes that others than root can still write, by directory that exists."""
     found = {}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from typing import Any, Callable
@@ -28,6 +29,12 @@ _NUMBERS = ("exit_status", "main_pid", "restarts", "started_monotonic", "job")
 
 #: A line with a word in it; programs draw banners.
 _SAYS_SOMETHING = re.compile(r"[A-Za-z]{2}")
+
+#: Messages of systemd itself, by their catalogue ids (systemd/sd-messages.h).
+_STARTED = "39f53479d3a045ac8e11786248231fbf"
+_PROCESS_EXITED = "98e322203f7a4ed290d09fe03c09fe15"
+#: Starts and ends of a unit that are looked at, at most.
+HISTORY_LENGTH = 200
 
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
@@ -103,3 +110,33 @@ class Systemd:
         _status, out, _err = self._run(command)
         found = [_COLOUR.sub("", line) for line in reversed(out.splitlines())]
         return [line for line in found if _SAYS_SOMETHING.search(line)][-lines:]
+
+    def history(self, name: str) -> dict[str, list[dict[str, Any]]]:
+        """Return when a unit was started and how its processes ended, as the journal has it, oldest first.
+
+        :return: ``starts`` with ``at`` (seconds since the epoch) and ``invocation_id``; ``ends`` with ``at`` and
+            ``how`` ("signal 9", "exit status 1"). A clean end is not logged by systemd.
+        """
+        command = ["journalctl", "--no-pager", "--output=json", "--reverse", "--unit=" + name]
+        command += ["--lines={0}".format(HISTORY_LENGTH)]
+        command += ["MESSAGE_ID=" + _STARTED, "MESSAGE_ID=" + _PROCESS_EXITED]
+        _status, out, _err = self._run(command)
+        starts, ends = [], []
+        for line in reversed(out.splitlines()):
+            try:
+                entry = json.loads(line)
+                at = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
+            except (ValueError, KeyError, TypeError):
+                continue
+            if entry.get("MESSAGE_ID") == _STARTED:
+                starts.append({"at": at, "invocation_id": str(entry.get("INVOCATION_ID", ""))})
+            elif entry.get("MESSAGE_ID") == _PROCESS_EXITED:
+                kind = "exit status" if entry.get("EXIT_CODE") == "exited" else "signal"
+                ends.append({"at": at, "how": "{0} {1}".format(kind, entry.get("EXIT_STATUS", "unknown"))})
+        return {"starts": starts, "ends": ends}
+
+    def booted_at(self) -> float | None:
+        """Return when this host's systemd was started, in seconds since the epoch, None where it does not say."""
+        _status, out, _err = self._run(["systemctl", "show", "--property=UserspaceTimestampMonotonic"])
+        number = out.strip().partition("=")[2]
+        return time.time() - (time.monotonic() - int(number) / 1e6) if number.isdigit() else None
