@@ -161,6 +161,9 @@ def save(items: list[dict[str, Any]], path: str) -> str:
                     tar.addfile(entry, io.BytesIO(content))
         else:
             os.makedirs(path, mode=0o700, exist_ok=True)
+            if os.listdir(path):
+                # Two looks in one folder would be judged as one.
+                raise AnsibleActionFail("pd_diagnose_save {0} is not empty: name a new folder".format(path))
             for name, text in files.items():
                 with open(os.path.join(path, name), "w", encoding="utf-8") as target:
                     target.write(text)

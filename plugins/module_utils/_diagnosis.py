@@ -199,9 +199,12 @@ def describe(report: dict[str, Any]) -> list[str]:
         of_state = [one for one in others if one["state"] == state]
         if of_state:
             lines.append("  {0}:".format(title))
+        # What has the same reason is said once.
+        by_reason: dict[str, list[str]] = {}
         for one in of_state:
             words = "; ".join(one["evidence_for"]) if state == HOLDS else one["why"]
-            lines.append("    {0}: {1}".format(one["name"], words))
+            by_reason.setdefault(words, []).append(one["name"])
+        lines += ["    {0}: {1}".format(", ".join(names), words) for words, names in by_reason.items()]
     lines.append("  Seen:")
     lines += ["    " + line for line in report["members"]]
     return lines

@@ -135,7 +135,11 @@ def _in_condition(o: Observation, wanted: str, roles: tuple[str, ...]) -> Fact:
         return Fact(True, "; ".join(words for _member, words in found), found[0][0]["where"])
     if not members or any(state == UNSEEN for _member, state, _words in seen):
         return Fact(None, "not all members were looked at")
-    return Fact(False, "; ".join(words for _member, _state, words in seen))
+    return Fact(False, "; ".join(words for _member, _state, words in seen) + _HEALTH)
+
+
+#: What a good /health says, and what not: people take it for more.
+_HEALTH = " (a token through each scheduler, none through the KV path)"
 
 
 def engines_answer(o: Observation) -> Fact:
@@ -149,8 +153,7 @@ def engines_answer(o: Observation) -> Fact:
         return Fact(False, "; ".join(words for _member, words in bad), bad[0][0]["where"])
     if o["unseen"] or o["unreachable"]:
         return Fact(None, _unseen_words(o))
-    words = "; ".join(words for _member, _state, words in seen)
-    return Fact(True, words + " (each a token through its scheduler, none through the KV path)")
+    return Fact(True, "; ".join(words for _member, _state, words in seen) + _HEALTH)
 
 
 def _unseen_words(o: Observation) -> str:
@@ -231,8 +234,8 @@ def crash_loop(o: Observation) -> Fact:
 
 
 def _history(member: Member, what: str) -> list[dict[str, Any]]:
-    found = (member["history"] or {}).get(what)
-    return found if isinstance(found, list) else []
+    found: list[dict[str, Any]] = (member["history"] or {}).get(what, [])
+    return found
 
 
 # -- the KV path -----------------------------------------------------------------------------
@@ -705,7 +708,7 @@ def bootstrap_unreachable(o: Observation) -> Fact:
     for member in _serving(o, DECODE):
         for one in member["reach"] or []:
             words = "from {0} to {1}: {2}".format(member["host"], one.get("url"), one.get("detail"))
-            if not one.get("good"):
+            if one.get("good") is False:
                 return Fact(True, words, member["where"])
             reached.append(words)
     return Fact(False, "; ".join(reached)) if reached else Fact(None, "not tried from a decode's host")
@@ -767,7 +770,8 @@ def overlap_schedule_off(o: Observation) -> Fact:
 
 def _gpus(o: Observation, member: Member) -> list[dict[str, Any]]:
     found = (o["machines"].get(member["host"]) or {}).get("gpus") or []
-    mine = {str(index) for index in member["deployed"].get("gpus") or []}
+    listed = member["deployed"].get("gpus")
+    mine = {str(index) for index in listed} if isinstance(listed, list) else set()
     return [gpu for gpu in found if not mine or str(gpu.get("index")) in mine]
 
 

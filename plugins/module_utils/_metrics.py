@@ -57,7 +57,7 @@ def loads_sample(body: bytes) -> dict[str, Any] | None:
             queues = load["disaggregation"]
             for name, (key, _gauge) in QUEUES.items():
                 sample[name] += int(queues[key])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return sample if loads else None
 

@@ -15,6 +15,34 @@ from typing import Any, Callable
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _bundle, _metrics
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import DECODE, PREFILL, ROUTER
 
+TEXT, NUMBER, TRUTH, ANY = "text", "number", "truth", "any"
+#: What is kept of each kind of item. A bundle may come from anywhere: what has another type is left out.
+_DEPLOYED = {
+    "cluster": TEXT,
+    "role": TEXT,
+    "url": TEXT,
+    "node_rank": NUMBER,
+    "bootstrap_port": NUMBER,
+    "healthy_limit_seconds": NUMBER,
+    "gpus": ANY,
+}
+_UNIT = {
+    "active_state": TEXT,
+    "sub_state": TEXT,
+    "result": TEXT,
+    "exit_status": NUMBER,
+    "invocation_id": TEXT,
+    "restarts": NUMBER,
+    "started_at": NUMBER,
+}
+_LEDGER = {"generation": NUMBER, "incarnation": TEXT, "outcome": TEXT}
+_START = {"at": NUMBER, "how": TEXT}
+_SETTING = {"setting": TEXT, "carrier": TEXT, "deployed": TEXT, "running": TEXT, "state": TEXT, "evidence": TEXT}
+_LISTENER = {"port": NUMBER, "pid": NUMBER, "command": TEXT, "unit": TEXT}
+_REACH = {"url": TEXT, "good": TRUTH, "detail": TEXT}
+_NUDGE = {"good": TRUTH, "why": TEXT, "seconds": NUMBER}
+_GPU = {"index": NUMBER, "utilization_percent": NUMBER, "power_watts": NUMBER}
+
 Parse = Callable[[str], Iterable[Any]]
 
 BREAKER_GAUGE = "smg_worker_cb_state"
@@ -41,7 +69,7 @@ def clusters(items: list[dict[str, Any]], parse: Parse, scenario: str = "") -> d
         if unit == _bundle.WHOLE_HOST:
             for one in of_unit:
                 if one["endpoint"] == _bundle.MACHINE:
-                    machines[host] = _object(one)
+                    machines[host] = _machine(_object(one))
                 elif one["endpoint"] == _bundle.UNREACHABLE:
                     unreachable[host] = str(_object(one).get("why", "no answer"))
             continue
@@ -66,14 +94,14 @@ def _member(host: str, unit: str, items: list[dict[str, Any]], parse: Parse) -> 
     """
     items = sorted(items, key=lambda one: one["at"] or 0)
     answers = {one["endpoint"]: one for one in items}
-    deployed = _object(answers.get(_bundle.MEMBER))
+    deployed = _shaped(_object(answers.get(_bundle.MEMBER)), _DEPLOYED)
     info = _object(answers.get("server_info") or answers.get("get_server_info"))
     role = str(deployed.get("role") or (unit if unit in (PREFILL, DECODE, ROUTER) else ""))
     scrapes = [] if role == ROUTER else [_totals(one, parse) for one in items if one["endpoint"] == "metrics"]
     totals = [total for total in scrapes if total is not None]
     url = str(deployed.get("url") or "")
-    if not url and info.get("port"):
-        url = "http://{0}:{1}".format(info.get("host") or "127.0.0.1", info["port"])
+    if not url and _is(info.get("port"), NUMBER):
+        url = "http://{0}:{1:.0f}".format(info.get("host") or "127.0.0.1", info["port"])
     journal = answers.get(_bundle.JOURNAL)
     return {
         "host": host,
@@ -84,13 +112,13 @@ def _member(host: str, unit: str, items: list[dict[str, Any]], parse: Parse) -> 
         "node_rank": int(deployed.get("node_rank") or 0),
         "deployed": deployed,
         "answers": answers,
-        "state": _object(answers.get(_bundle.UNIT)) or None,
-        "ledger": _object(answers.get(_bundle.LEDGER)) or None,
-        "history": _object(answers.get(_bundle.STARTS)) or None,
-        "settings": _list(answers.get(_bundle.SETTINGS)),
-        "listeners": _list(answers.get(_bundle.LISTENERS)),
-        "reach": _list(answers.get(_bundle.REACH)),
-        "nudge": _object(answers.get(_bundle.NUDGE)) or None,
+        "state": _shaped(_object(answers.get(_bundle.UNIT)), _UNIT) or None,
+        "ledger": _shaped(_object(answers.get(_bundle.LEDGER)), _LEDGER) or None,
+        "history": _history(_object(answers.get(_bundle.STARTS))),
+        "settings": _rows(_json(answers.get(_bundle.SETTINGS)), _SETTING),
+        "listeners": _rows(_json(answers.get(_bundle.LISTENERS)), _LISTENER),
+        "reach": _rows(_json(answers.get(_bundle.REACH)), _REACH),
+        "nudge": _shaped(_object(answers.get(_bundle.NUDGE)), _NUDGE) or None,
         "journal": journal["body"].splitlines() if journal else [],
         "info": info,
         "workers": _workers(answers.get("workers")) if role == ROUTER else None,
@@ -199,9 +227,36 @@ def _object(one: dict[str, Any] | None) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _list(one: dict[str, Any] | None) -> list[Any] | None:
-    content = _json(one)
-    return content if isinstance(content, list) else None
+def _shaped(content: dict[str, Any], kinds: dict[str, str]) -> dict[str, Any]:
+    """Return what is wanted of an object and has the right type."""
+    return {name: content[name] for name, kind in kinds.items() if name in content and _is(content[name], kind)}
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == NUMBER:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15
+    return kind == ANY or isinstance(value, str if kind == TEXT else bool)
+
+
+def _rows(content: Any, kinds: dict[str, str]) -> list[dict[str, Any]] | None:
+    if not isinstance(content, list):
+        return None
+    return [_shaped(row, kinds) for row in content if isinstance(row, dict)]
+
+
+def _history(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]] | None:
+    """Return ``starts`` and ``ends`` of a unit, each with ``at``; None where nobody looked."""
+    if not isinstance(content.get("starts"), list):
+        return None
+    return {
+        name: [dict({"how": ""}, **row) for row in _rows(content.get(name), _START) or [] if "at" in row]
+        for name in ("starts", "ends")
+    }
+
+
+def _machine(content: dict[str, Any]) -> dict[str, Any]:
+    gpus = _rows(content.get("gpus"), _GPU) or []
+    return dict(_shaped(content, {"booted_at": NUMBER}), gpus=gpus)
 
 
 def _json(one: dict[str, Any] | None) -> Any:

@@ -108,6 +108,7 @@ items:
       type: str
 """
 
+import functools
 import traceback
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
@@ -150,7 +151,9 @@ def main() -> None:
     if given["window_seconds"] <= 0 or given["interval_seconds"] <= 0:
         module.fail_json(msg="window_seconds and interval_seconds are more than 0")
     try:
-        look = Look(module.run_command, text_string_to_metric_families, given, given["members"])
+        # A program that is not there, nvidia-smi for one, is an answer and no failure.
+        run = functools.partial(module.run_command, handle_exceptions=False)
+        look = Look(run, text_string_to_metric_families, given, given["members"])
         module.exit_json(changed=False, items=look.items())
     except files.FileError as trouble:
         module.fail_json(msg="{0}. Deploy the host again: inferops.sglang_pd.deploy".format(trouble))

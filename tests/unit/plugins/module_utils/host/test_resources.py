@@ -42,3 +42,19 @@ def test_a_model_that_cannot_be_read_is_told_with_the_command_to_try(tmp_path: P
 def test_a_model_of_a_hub_and_an_account_that_is_not_made_yet_are_not_judged(tmp_path: Path) -> None:
     assert resources.model_error("deepseek-ai/DeepSeek-V4", getpass.getuser()) == ""
     assert resources.model_error(str(tmp_path / "none"), "no-such-user") == ""
+
+
+def test_gpus_are_told_as_far_as_the_driver_does() -> None:
+    said = "0, 97, 164.50, 71000\n1, [N/A], [Not Supported], 12\n"
+    assert resources.gpu_load(lambda command: (0, said, "")) == [
+        {"index": 0, "utilization_percent": 97.0, "power_watts": 164.5, "memory_used_mib": 71000.0},
+        {"index": 1, "memory_used_mib": 12.0},
+    ]
+    assert resources.gpu_load(lambda command: (9, "no driver", "")) == []
+
+
+def test_gpus_without_a_driver_are_no_failure() -> None:
+    def run(command: list[str]) -> Any:
+        raise FileNotFoundError(command[0])
+
+    assert resources.gpu_load(run) == []

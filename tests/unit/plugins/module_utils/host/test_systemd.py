@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.systemd import PROPERTIES, Systemd
 
 SHOWN = """\
@@ -69,3 +71,24 @@ def test_R4_the_last_lines_that_say_something_are_evidence() -> None:
     programs = Programs(no_pager=(0, text, ""))
     assert Systemd(programs).journal("u", 1000.0, 3) == ["line e", "line f", "Out of memory"]
     assert "--reverse" in programs.calls[-1]
+
+
+def test_R1_starts_and_unplanned_ends_are_read_off_the_journal() -> None:
+    def entry(**fields: object) -> str:
+        return json.dumps({"__REALTIME_TIMESTAMP": "1796000000500000", **fields})
+
+    # As journalctl gives them: the newest first.
+    lines = [
+        entry(MESSAGE_ID="39f53479d3a045ac8e11786248231fbf", INVOCATION_ID="i2"),
+        "no JSON",
+        entry(MESSAGE_ID="98e322203f7a4ed290d09fe03c09fe15", EXIT_CODE="exited", EXIT_STATUS="1"),
+        entry(MESSAGE_ID="98e322203f7a4ed290d09fe03c09fe15", EXIT_CODE="killed", EXIT_STATUS="9"),
+        entry(MESSAGE_ID="39f53479d3a045ac8e11786248231fbf", INVOCATION_ID="i1"),
+    ]
+    programs = Programs(no_pager=(0, "\n".join(lines), ""))
+    history = Systemd(programs).history("u")
+    assert history == {
+        "starts": [{"at": 1796000000.5, "invocation_id": "i1"}, {"at": 1796000000.5, "invocation_id": "i2"}],
+        "ends": [{"at": 1796000000.5, "how": "signal 9"}, {"at": 1796000000.5, "how": "exit status 1"}],
+    }
+    assert "--unit=u" in programs.calls[-1]
