@@ -74,9 +74,16 @@ class ActionModule(ActionBase):
         if result.get("saved"):
             lines.append("Saved to {0}; judge it again with -e pd_diagnose_bundle={0}".format(result["saved"]))
         result.update(reports=reports, lines=lines, healthy=all(report["healthy"] for report in reports.values()))
-        if given["fail_unless_healthy"] and not result["healthy"]:
-            return dict(result, failed=True, msg="\n".join(lines))
+        # Printed as it is also where it fails: a failure's message is wrapped beyond reading.
         display.display("\n".join(lines))
+        if given["fail_unless_healthy"] and not result["healthy"]:
+            bad = [
+                "cluster {cluster}: {title} ({confidence})".format(**one)
+                for one in reports.values()
+                if not one["healthy"]
+            ]
+            short = {key: value for key, value in result.items() if key not in ("lines", "reports")}
+            return dict(short, failed=True, msg="not healthy: " + "; ".join(bad))
         return result
 
 

@@ -40,7 +40,13 @@ def diagnose(run_playbook):
 def judgement(stdout: str) -> str:
     """What a run said of clusters, without what tells that it was judged from a bundle."""
     said = stdout[stdout.index("cluster dsv4:") :]
-    return re.split(r"\n(?:ok|fatal): |\nSaved to ", said)[0]
+    return re.split(r"\n(?:ok|fatal): |\nSaved to |\n\[ERROR\]", said)[0]
+
+
+def failures(prefill) -> int:
+    """Failed transfers that a prefill counts."""
+    found = re.search(r"^sglang:num_transfer_failed_reqs_total\{.*\} ([0-9.]+)$", prefill.get("/metrics"), re.MULTILINE)
+    return int(float(found.group(1))) if found else 0
 
 
 def restart_alone(decode) -> None:
@@ -72,15 +78,19 @@ def test_R1_H12_the_founding_incident_is_named_with_its_evidence_until_a_co_rest
     for _ in range(5):
         assert dsv4.ask(key=KEY), "the cluster serves between the restarts"
         restart_alone(decode)
-    for _ in range(2):
-        assert not dsv4.ask(key=KEY, limit_seconds=3), "green everywhere, and nobody is served"
+    # Green everywhere, and nobody is served. The router may not use the new decode at once.
+    failed = failures(dsv4.one("prefill"))
+    wait_for(
+        "two transfers have failed",
+        lambda: not dsv4.ask(key=KEY, limit_seconds=3) and failures(dsv4.one("prefill")) >= failed + 2,
+    )
 
     done = diagnose(hunch="overlap schedule", save=str(tmp_path / "bundle"), fail_unless_healthy=True)
     assert done.rc != 0
     for words in (
         "NOT WELL: decode was restarted alone against a prefill that kept running (certain)",
         "6 starts of it since then",
-        "has served no request since its start; num_transfer_failed_reqs_total: prefill 2, decode 1",
+        "has served no request since its start; num_transfer_failed_reqs_total: prefill ",
         "ansible-playbook inferops.sglang_pd.co_restart -e pd_co_restart_clusters=dsv4",
         "the overlap schedule is disabled in every running engine",
         "kv_path_wedged: no decode was killed",
@@ -96,7 +106,7 @@ def test_R1_H12_the_founding_incident_is_named_with_its_evidence_until_a_co_rest
         "diagnose", extra_vars={"pd_diagnose_bundle": str(tmp_path / "bundle"), "pd_diagnose_hunch": "overlap schedule"}
     )
     assert offline.rc == 0, "to report is no failure"
-    assert judgement(offline.stdout) in " ".join([done.stdout]), (str(offline), str(done))
+    assert judgement(offline.stdout) == judgement(done.stdout)
 
     assert run_playbook("co_restart", extra_vars={"pd_co_restart_drain_stall_seconds": 3}).rc == 0
     assert "cluster dsv4: healthy" in diagnose().stdout
@@ -125,10 +135,13 @@ def test_R16_a_decode_that_vanished_amid_transfers_is_told_from_restarts(dsv4, r
     decode.systemctl("kill --signal=KILL")
     decode.faults()
     wait_for("the unit has ended", lambda: not decode.is_active)
-    restart_alone(decode)
-    assert not dsv4.ask(key=KEY, limit_seconds=3)
-    restart_alone(decode)
-    assert not dsv4.ask(key=KEY, limit_seconds=3)
+    for _ in range(2):  # the second restart is as vain as the first
+        restart_alone(decode)
+        failed = failures(prefill)
+        wait_for(
+            "another transfer has failed",
+            lambda failed=failed: not dsv4.ask(key=KEY, limit_seconds=3) and failures(prefill) > failed,
+        )
     said = " ".join(diagnose().stdout.split())
     assert "NOT WELL: the KV path is wedged at prefill by a decode that vanished amid transfers" in said, said
     assert "sglang-dsv4-decode.service on box1 was ended by signal 9 while prefill ran" in said

@@ -395,6 +395,7 @@ def test_R2_a_decode_restarted_alone_without_a_symptom_is_unproven_not_healthy()
 
     report = sighting(alone).diagnose()
     assert report["verdict"] == "unproven"
+    assert "2 starts of it since then" in "; ".join(report["evidence_against"])
     assert rule(report, "decode_only_restarts")["state"] == _diagnosis.OPEN
 
 
