@@ -76,7 +76,7 @@ def test_R1_H12_the_founding_incident_is_named_with_its_evidence_until_a_co_rest
     assert run_playbook("co_restart").rc == 0
     decode = dsv4.one("decode")
     for _ in range(5):
-        assert dsv4.ask(key=KEY), "the cluster serves between the restarts"
+        wait_for("the cluster serves between the restarts", lambda: dsv4.ask(key=KEY))
         restart_alone(decode)
     # Green everywhere, and nobody is served. The router may not use the new decode at once.
     failed = failures(dsv4.one("prefill"))
