@@ -646,6 +646,17 @@ CAREFUL_AND_HIT = st.one_of(
         **COMMON,
     ),
 )
+#: Settings of decodes changed in a cluster that lets them restart alone; what else befalls it.
+CONFIGURED = st.builds(Human, what=st.just("configure"), unit=SMALL)
+BY_HAND = st.builds(Human, what=st.sampled_from(["restart", "stop"]), unit=SMALL)
+ALONE = st.builds(Run, asked=st.just("when due"), take_over=st.just(True), **COMMON)
+ALONE_AND_MEDDLED = st.builds(
+    Run,
+    asked=st.just("when due"),
+    take_over=st.just(True),
+    meanwhile=st.tuples(st.tuples(st.integers(1, 100), BY_HAND)),
+    **COMMON,
+)
 PAUSES = st.builds(Pause, seconds=st.sampled_from([5.0, 30.0, 300.0, 4000.0]))
 FIRST = st.just(Run())
 BETWEEN = st.one_of(HUMANS, HUMANS, PAUSES, st.just(Mend()))
@@ -683,6 +694,11 @@ FAMILIES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
         st.tuples(FIRST, CHANGES, CAREFUL_AND_HIT, RERUN),
         st.tuples(FIRST, CHANGES, CAREFUL, CHANGES, CAREFUL_AND_HIT, CAREFUL),
     ),
+    "decodes alone": st.one_of(
+        st.tuples(FIRST, CONFIGURED, ALONE),
+        st.tuples(FIRST, CONFIGURED, BY_HAND, ALONE),
+        st.tuples(FIRST, CONFIGURED, ALONE_AND_MEDDLED),
+    ),
     "two": st.one_of(
         st.tuples(FIRST, TWO),
         st.tuples(FIRST, TWO, RERUN),
@@ -693,13 +709,14 @@ FAMILIES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
 
 def histories(family: str) -> st.SearchStrategy[History]:
     """Return the histories of a family."""
+    opted_in = {"attempts": st.booleans(), "decodes alone": st.just(True)}
     return st.builds(
         History,
         shapes=st.lists(SHAPES, min_size=1, max_size=2).map(tuple),
         hosts=st.integers(1, 7),
         lenient=st.booleans(),
         fragile=st.booleans() if family == "attempts" else st.just(False),
-        decode_alone=st.booleans() if family == "attempts" else st.just(False),
+        decode_alone=opted_in.get(family, st.just(False)),
         listed=st.sampled_from([True, True, False]) if family == "attempts" else st.just(True),
         acts=FAMILIES[family],
     )

@@ -403,7 +403,9 @@ class Rules(Listener):
                 self.broken("6 fence", "run {} writes the ledger of {} after {}", truth.run, unit, other.run)
         if ledger["fence"] and ledger["fence"]["run"]["id"] == truth.run:
             truth.announced.setdefault(host, self.world.event)
-        if ledger["outcome"] and ledger["run"].get("id") == truth.run:
+        # The generation, too: an attempt writes into ledgers that hold the one before it in the same run.
+        of_truth = ledger["run"].get("id") == truth.run and ledger["generation"] == plan["generation"]
+        if ledger["outcome"] and of_truth:
             truth.recorded[host, unit] = ledger["outcome"]
 
     def kept(self, unit: Unit, configuration: str) -> None:

@@ -211,8 +211,8 @@ def ports_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 def override_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
     """The reason of an override stays off the hosts."""
 
-    def begin(ledger: Any, generation: int, run: Any, override: str, before: str, now: float) -> Any:
-        return REAL_BEGIN(ledger, generation, run, "", before, now)
+    def begin(ledger: Any, generation: int, run: Any, override: str, before: str, now: float, scope: str) -> Any:
+        return REAL_BEGIN(ledger, generation, run, "", before, now, scope)
 
     patch.setattr(_ledger, "begin", begin)
 
@@ -342,9 +342,9 @@ MUTANTS: list[tuple[Patch, str, tuple[str, ...]]] = [
     (planning_writes, "faults", ("plan",)),
     (every_cluster_opted_in, "attempts", ("1 scope",)),
     (every_version_heals, "attempts", ("1 scope",)),
-    (replaced_decodes_go_alone, "attempts", ("1 scope",)),
+    (replaced_decodes_go_alone, "decodes alone", ("1 scope",)),
     (routers_go_alone_whatever_is_due, "attempts", ("1 scope", "8 rollback", "2 stage", "3 proof")),
-    (prefills_that_stay_are_not_looked_at_again, "attempts", ("1 scope",)),
+    (prefills_that_stay_are_not_looked_at_again, "decodes alone", ("1 scope",)),
     (small_scopes_are_never_widened, "attempts", ("8 rollback",)),
     (nothing_is_rolled_back, "attempts", ("8 rollback",)),
     (failures_are_kept_as_revisions, "attempts", ("8 revision",)),

@@ -46,6 +46,12 @@ MUST_BE_SEEN = {
         "attempts: 3",
         "died",
     ),
+    "decodes alone": (
+        "demanded ok, widened, nothing",
+        "scope: decode and router alone",
+        "scope: whole chain",
+        "when due: failed",
+    ),
     "two": ("died", "resumes", "takes over", "full: refused", "full: failed"),
 }
 
