@@ -34,9 +34,13 @@ def test_key_is_in_no_file_process_or_log_of_the_host(on):
     found = box.run(
         "grep -rlF %s /etc /var/lib/sglang-pd /var/log /run /usr/local /opt/sglang-pd 2>/dev/null", KEY
     ).stdout.split()
-    assert sorted(found) == [
+    # Revisions hold what a rollback needs, a key included; only root may read them.
+    kept = [path for path in found if path.startswith("/var/lib/sglang-pd/revisions/")]
+    assert sorted(set(found) - set(kept)) == [
         f"/etc/sglang-pd/sglang-dsv4-{role}.service.secrets.yaml" for role in ("decode", "prefill", "router")
     ]
+    assert {path.rsplit("/", 1)[1] for path in kept} <= {"secrets.yaml"}, kept
+    assert box.check_output("stat --format='%U %a' /var/lib/sglang-pd/revisions") == "root 700"
     assert box.run("ps -eo args | grep -F %s | grep -vE 'grep|bash -c|sh -c'", KEY).stdout == ""
     assert box.run("journalctl --no-pager | grep -F %s", KEY).stdout == ""
     shown = box.check_output("systemctl show 'sglang-dsv4-*'")

@@ -42,7 +42,7 @@ def test_S5_a_process_that_is_older_than_the_change(main, deploy, co_restart, pl
     for part in (
         "pending disable_overlap_schedule (--disable-overlap-schedule): nothing runs, true is deployed",
         "pending multi_stream_overlap (SGLANG_OPT_USE_MULTI_STREAM_OVERLAP): nothing runs, 0 is deployed",
-        "prefill restart sglang-main-prefill.service on box1: its configuration changed",
+        "scope whole chain: sglang-main-prefill.service is due",
     ):
         assert part in said, part
     assert main.incarnations() == before, "plan changes nothing"
