@@ -21,6 +21,7 @@ SMALL_LIMITS = {
     "pd_co_restart_drain_stall_seconds": 3,
     "pd_co_restart_settle_limit_seconds": 10,
     "pd_co_restart_settle_stall_seconds": 5,
+    "pd_co_restart_verify": "none",
 }
 
 

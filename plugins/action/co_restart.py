@@ -229,6 +229,7 @@ def _success(plan: dict[str, Any], evidence: dict[str, dict[str, Any]]) -> list[
         (_walk.RESTORE, "back"),
         (_walk.DRAIN, "cut"),
         (_walk.REQUESTS, "proof"),
+        (_walk.VERIFY, "verify"),
         (_walk.SETTLE, "queues"),
         (_walk.RECORD, "note"),
     ):

@@ -15,7 +15,7 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _plan, _topology
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _plan, _profiles, _topology
 
 display = Display()
 
@@ -35,6 +35,9 @@ STEP_OPTIONS = (
     "settle_limit_seconds",
     "settle_stall_seconds",
 )
+
+#: Options of the verification that are given by themselves; others follow from those of the proof.
+VERIFY_OPTIONS = ("golden", "any_text", "long_prompt_words")
 
 
 class ActionModule(ActionBase):
@@ -82,6 +85,8 @@ class ActionModule(ActionBase):
                 "request_temperature": {"type": "float", "default": 0.6},
                 "settle_limit_seconds": dict(number, default=60),
                 "settle_stall_seconds": dict(number, default=20),
+                "verify": {"type": "str", "choices": [_profiles.NONE, *_profiles.PROFILES], "default": "standard"},
+                **{"verify_" + name: _profiles.OPTIONS[name] for name in VERIFY_OPTIONS},
             }
         )
         hostvars = task_vars["hostvars"]
@@ -96,7 +101,12 @@ class ActionModule(ActionBase):
                 if any(host in task_vars["ansible_play_hosts_all"] for hosts in roles.values() for host in hosts)
             )
         )
-        refused = _wrong_selection(chosen, wanted, homeless) or _wrong_generation(given["restore"])
+        verify = _verification(given)
+        refused = (
+            _wrong_selection(chosen, wanted, homeless)
+            or _wrong_generation(given["restore"])
+            or _wrong_verification(verify)
+        )
         if refused:
             return dict(result, failed=True, msg=refused)
 
@@ -109,7 +119,7 @@ class ActionModule(ActionBase):
             "accepted": given["accept"],
             "resume_limit_seconds": given["resume_limit_seconds"],
             "gone_owners": _gone_owners(seen),
-            "options": {name: given[name] for name in STEP_OPTIONS},
+            "options": dict({name: given[name] for name in STEP_OPTIONS}, verify=verify),
             "restore": _restore(given["restore"]),
             "follows": None,
         }
@@ -151,6 +161,27 @@ def _wrong_generation(wanted: str) -> str:
         "Nothing was changed. pd_rollback_generation is {0!r}: give the number of a generation, or leave it out "
         "for the last good one [rule: back only to what ended well]".format(wanted)
     )
+
+
+def _verification(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the verification at the end; its questions and limits are those of the proof."""
+    return _profiles.after_co_restart(
+        given["verify"],
+        {
+            **{name: given["verify_" + name] for name in VERIFY_OPTIONS},
+            "prompt": given["request_prompt"],
+            "max_tokens": given["request_max_tokens"],
+            "temperature": given["request_temperature"],
+            "request_limit_seconds": given["request_limit_seconds"],
+            "settle_limit_seconds": given["settle_limit_seconds"],
+            "stall_seconds": given["settle_stall_seconds"],
+        },
+    )
+
+
+def _wrong_verification(verify: dict[str, Any]) -> str:
+    problems = _profiles.problems_of(verify)
+    return "Nothing was stopped. " + "; ".join(map(_topology.describe_problem, problems)) if problems else ""
 
 
 def _next_attempt(follows: dict[str, Any] | None) -> dict[str, Any]:

@@ -38,29 +38,6 @@ OF_A_MEMBER = (
 #: What stays out of the registered result; the report has it.
 ONLY_IN_REPORT = ("samples",)
 
-NUMBER: dict[str, Any] = {"type": "int"}
-OPTIONS: dict[str, dict[str, Any]] = {
-    "profile": {"type": "str", "choices": list(_profiles.PROFILES), "default": "standard"},
-    "parts": {"type": "list", "elements": "str", "choices": list(_profiles.PARTS), "default": []},
-    **dict.fromkeys(_profiles.SIZES, NUMBER),
-    "golden": {"type": "list", "elements": "dict", "default": []},
-    "prompt": {"type": "str", "default": "say hi briefly"},
-    "max_tokens": dict(NUMBER, default=24),
-    "temperature": {"type": "float", "default": 0.6},
-    "long_prompt_words": dict(NUMBER, default=1500),
-    "any_text": {"type": "bool", "default": False},
-    "request_limit_seconds": {"type": "float", "default": 35},
-    "sample_seconds": {"type": "float", "default": 1},
-    "stall_seconds": {"type": "float", "default": 20},
-    "settle_limit_seconds": {"type": "float", "default": 60},
-    "abort_limit_seconds": {"type": "float", "default": 30},
-    "recovery_limit_seconds": {"type": "float", "default": 60},
-    "baseline": {"type": "str", "choices": ["keep", "renew", "ignore"], "default": "keep"},
-    "regression_factor": {"type": "float", "default": 1.5},
-    "regression_slack_seconds": {"type": "float", "default": 0.25},
-    "fail_on_regression": {"type": "bool", "default": False},
-}
-
 
 class ActionModule(ActionBase):
     """Find the clusters that this host verifies, run each in slices, show their tables."""
@@ -74,10 +51,10 @@ class ActionModule(ActionBase):
                 "clusters": {"type": "list", "elements": "str", "default": []},
                 "report_dir": {"type": "path"},
                 "fail": {"type": "bool", "default": True},
-                **OPTIONS,
+                **_profiles.OPTIONS,
             }
         )
-        options = {name: given[name] for name in OPTIONS}
+        options = {name: given[name] for name in _profiles.OPTIONS}
         problems = _profiles.problems_of(options)
         if problems:
             lines = [_topology.describe_problem(item) for item in problems]
@@ -124,9 +101,7 @@ class ActionModule(ActionBase):
             if refused:
                 found[cluster] = _refused(options, refused)
                 continue
-            # A model's name is no secret, what else is in the settings may be.
-            settings = _topology.serving(members)[0]["settings"]
-            full = dict(options, model=settings.get("served_model_name") or settings["model_path"])
+            full = dict(options, model=_profiles.model_of(members))
             sent = [{key: value for key, value in member.items() if key in OF_A_MEMBER} for member in members]
             if self._task.check_mode:
                 found[cluster] = {"outcome": _verify.SKIPPED, "lines": _would(cluster, sent, full)}

@@ -22,7 +22,7 @@ ROLL_BACK = "roll back"
 
 #: Steps after the gates of the engines. A failure there may be the transfer channel's, which
 #: the whole chain heals; before them it is the engine's own, which a wider scope does not help.
-_PROOF = ("restart_router", _walk.REQUESTS, _walk.SETTLE)
+_PROOF = ("restart_router", _walk.REQUESTS, _walk.VERIFY, _walk.SETTLE)
 
 #: What a cluster of a run comes to.
 OK = "ok"

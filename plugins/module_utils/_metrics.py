@@ -36,8 +36,7 @@ GENERATED_COUNTER = "sglang:generation_tokens_total"
 TRANSFERRED_COUNTER = "sglang:kv_transfer_latency_ms_count"
 LATENCY_BUCKETS = "sglang:e2e_request_latency_seconds_bucket"
 #: Counters that rise when work gets done, whichever the engine's role.
-REQUESTS_COUNTER = "sglang:num_requests_total"
-PROGRESS_COUNTERS = ("sglang:prompt_tokens_total", "sglang:generation_tokens_total", REQUESTS_COUNTER)
+PROGRESS_COUNTERS = ("sglang:prompt_tokens_total", GENERATED_COUNTER, "sglang:num_requests_total")
 
 
 def loads_sample(body: bytes) -> dict[str, Any] | None:
@@ -66,9 +65,9 @@ def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str
     """Return a sample from a ``/metrics`` body, None where it carries no series of an engine.
 
     :param parse: ``prometheus_client.parser.text_string_to_metric_families``.
-    :return: the keys of :func:`loads_sample`, ``failed`` (transfers), ``requests`` (served,
-        health checks not among them) and ``progress`` (sum of :data:`PROGRESS_COUNTERS`). The
-        failure counter is 0 where it is absent beside other series of the engine.
+    :return: the keys of :func:`loads_sample`, ``failed`` (transfers) and ``progress``
+        (sum of :data:`PROGRESS_COUNTERS`). The failure counter is 0 where it is absent
+        beside other series of the engine.
     """
     total = totals(text, parse)
     return sample_of(total) if total is not None else None
@@ -98,7 +97,6 @@ def sample_of(total: dict[str, float]) -> dict[str, Any]:
         "waiting": total.get(WAITING_GAUGE, 0),
         "throughput": total.get(THROUGHPUT_GAUGE, 0.0),
         "failed": total.get(FAILED_COUNTER, 0),
-        "requests": total.get(REQUESTS_COUNTER, 0),
         "progress": sum(total.get(name, 0) for name in PROGRESS_COUNTERS),
     }
     for name, (_key, gauge) in QUEUES.items():

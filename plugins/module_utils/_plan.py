@@ -16,6 +16,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _ledger,
     _lock,
     _preflight,
+    _profiles,
     _revision,
     _scope,
     _topology,
@@ -141,11 +142,14 @@ def _why(reasons: list[str], restore: dict[str, Any] | None) -> str:
 
 
 def _options(options: dict[str, Any], scope: dict[str, Any], members: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the options of the steps; a decode that restarted alone is asked more than once."""
+    """Return the options of the steps; a decode that restarts alone is asked more than once, by each prefill."""
     if scope["rule"] != _scope.DECODE_ALONE:
         return options
     decodes = sum(1 for member in members if member["role"] == DECODE and member["node_rank"] == 0)
-    return dict(options, requests=max(options["requests"], _scope.DECODE_ALONE_REQUESTS, 2 * decodes))
+    verify = options["verify"]
+    if _profiles.PAIRS not in verify["parts"]:
+        verify = dict(verify, parts=[_profiles.PAIRS, *verify["parts"]])
+    return dict(options, requests=max(options["requests"], _scope.DECODE_ALONE_REQUESTS, 2 * decodes), verify=verify)
 
 
 def _restored(
@@ -531,7 +535,10 @@ def describe(plan: dict[str, Any]) -> list[str]:
                     options["consecutive"], of_stage[0]["healthy_limit_seconds"]
                 )
             )
+    parts = options["verify"]["parts"]
     lines.append(
-        "  proof    {0} requests through each router, then the queues must drain or flow".format(options["requests"])
+        "  proof    {0} requests through each router, {1}then the queues must drain or flow".format(
+            options["requests"], "verification of {0}, ".format(", ".join(parts)) if parts else ""
+        )
     )
     return lines + kept

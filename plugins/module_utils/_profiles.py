@@ -28,6 +28,9 @@ GOLDEN = "golden"
 ABORTS = "aborts"
 AFTER_ABORTS = "after_aborts"
 
+#: No verification at the end of a co-restart.
+NONE = "none"
+
 #: In the order in which they run: what proves least load first, and nothing more is sent
 #: to a cluster that does not serve the first part.
 PARTS = (SEQUENTIAL, PAIRS, GOLDEN, CONCURRENT, AGENTIC, ABORTS, AFTER_ABORTS)
@@ -54,6 +57,30 @@ PROFILES: dict[str, dict[str, Any]] = {
 }
 SIZES = tuple(name for name in PROFILES["standard"] if name != "parts")
 
+_NUMBER: dict[str, Any] = {"type": "int"}
+#: Options of a verification with their defaults, as an argument spec. A co-restart uses it too.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "profile": {"type": "str", "choices": list(PROFILES), "default": "standard"},
+    "parts": {"type": "list", "elements": "str", "choices": list(PARTS), "default": []},
+    **dict.fromkeys(SIZES, _NUMBER),
+    "golden": {"type": "list", "elements": "dict", "default": []},
+    "prompt": {"type": "str", "default": "say hi briefly"},
+    "max_tokens": dict(_NUMBER, default=24),
+    "temperature": {"type": "float", "default": 0.6},
+    "long_prompt_words": dict(_NUMBER, default=1500),
+    "any_text": {"type": "bool", "default": False},
+    "request_limit_seconds": {"type": "float", "default": 35},
+    "sample_seconds": {"type": "float", "default": 1},
+    "stall_seconds": {"type": "float", "default": 20},
+    "settle_limit_seconds": {"type": "float", "default": 60},
+    "abort_limit_seconds": {"type": "float", "default": 30},
+    "recovery_limit_seconds": {"type": "float", "default": 60},
+    "baseline": {"type": "str", "choices": ["keep", "renew", "ignore"], "default": "keep"},
+    "regression_factor": {"type": "float", "default": 1.5},
+    "regression_slack_seconds": {"type": "float", "default": 0.25},
+    "fail_on_regression": {"type": "bool", "default": False},
+}
+
 #: Failed requests that end a lane, and a part: each may take its full limit.
 LANE_FAILURES = 1
 PART_FAILURES = 8
@@ -74,6 +101,30 @@ _RESULT = (
     "Tool result {round} of session {word}: the command exited with status {status} after {seconds} s and "
     "printed {lines} lines; the last one reads 'queue {queue} holds {held} requests'. "
 )
+
+
+def after_co_restart(profile: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the verification that ends a co-restart.
+
+    :param profile: ``none`` or one of :data:`PROFILES`. Its sequential requests are those of
+        the co-restart's own proof, and not sent again. Without golden answers nothing remains of
+        ``smoke``.
+    :param given: options that are not the default ones.
+    """
+    options = dict({name: option.get("default") for name, option in OPTIONS.items()}, **given)
+    if profile == NONE:
+        return options
+    parts = [part for part in PROFILES[profile]["parts"] if part != SEQUENTIAL]
+    if not options["golden"]:
+        parts.remove(GOLDEN)
+    return dict(options, profile=profile, parts=parts)
+
+
+def model_of(members: list[dict[str, Any]]) -> str:
+    """Return the name by which the engines of a cluster know their model."""
+    # A model's name is no secret, what else is in the settings may be.
+    settings = _topology.serving(members)[0]["settings"]
+    return str(settings.get("served_model_name") or settings["model_path"])
 
 
 def problems_of(options: dict[str, Any]) -> list[dict[str, str]]:

@@ -507,6 +507,18 @@ def _where(part: dict[str, Any], record: dict[str, Any]) -> str:
     return "request {0} through {1}".format(record["lane"] + record["number"] + 1, request["via"])
 
 
+def in_words(cluster: str, result: dict[str, Any]) -> str:
+    """Return a result as one line where it is good, else its failures and below them the table."""
+    if result["outcome"] != OK:
+        return "\n".join(["; ".join(result["failures"]), *lines_of(cluster, result)])
+    words = []
+    for one in result["parts"]:
+        median = " (median {0:.3f} s)".format(one["latency"]["median"]) if one["latency"]["count"] else ""
+        words.append("{0} {1}/{2}{3}".format(one["part"], one["good"], one["wanted"], median))
+    slower = [_baseline.describe(row) for row in result["regressions"] if row["regression"]]
+    return "; ".join(words + slower)
+
+
 def lines_of(cluster: str, result: dict[str, Any]) -> list[str]:
     """Return a result as a short table for people."""
     lines = ["cluster {0}: {1}, profile {2}".format(cluster, result["outcome"].upper(), result["profile"])]

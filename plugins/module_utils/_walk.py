@@ -21,6 +21,7 @@ RESTORE = "restore"
 CLOSE = "close"
 DRAIN = "drain"
 REQUESTS = "requests"
+VERIFY = "verify"
 SETTLE = "settle"
 RECORD = "record"
 UNLOCK = "unlock"
@@ -42,6 +43,7 @@ STEPS = (
     "start_decode",
     "restart_router",
     REQUESTS,
+    VERIFY,
     SETTLE,
     RECORD,
     UNLOCK,
@@ -82,11 +84,20 @@ def members_of_step(step: str, plan: dict[str, Any], host: str) -> list[dict[str
         here = [m for m in here if m["role"] != ROUTER and m["node_rank"] == 0]
     elif step == REQUESTS:
         here = [m for m in here if m["role"] == ROUTER]
+    elif step == VERIFY:
+        # From one host, as inferops.sglang_pd.verify does.
+        first = next(m for m in plan["members"] if m["role"] == ROUTER)
+        here = [m for m in here if (m["host"], m["unit"]) == (first["host"], first["unit"])]
     elif step == RESTORE:
         here = [m for m in here if m["unit"] in restores(plan, host)]
     elif step in (LOCK, UNLOCK):
         here = here if host == plan["lock_host"] else []
     return here
+
+
+def verifies(step: str, plan: dict[str, Any], host: str) -> bool:
+    """Tell whether what a verification needs of a host must be there: at its own step, and before anything stops."""
+    return bool(step in (CLOSE, VERIFY) and plan["options"]["verify"]["parts"] and members_of_step(VERIFY, plan, host))
 
 
 def restores(plan: dict[str, Any], host: str) -> dict[str, int]:

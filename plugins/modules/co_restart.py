@@ -38,7 +38,7 @@ options:
     type: str
     required: true
     choices: [lock, restore, close, drain, stop_prefill, stop_prefill_ranks, start_prefill, stop_decode,
-      stop_decode_ranks, start_decode, restart_router, requests, settle, record, unlock, conclude, verdict]
+      stop_decode_ranks, start_decode, restart_router, requests, verify, settle, record, unlock, conclude, verdict]
   plan:
     description: The result of M(inferops.sglang_pd.co_restart_plan).
     type: dict

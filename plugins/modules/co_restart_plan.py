@@ -149,6 +149,28 @@ options:
     description: A request that is held this long without any sign of work is stuck, and fails the cluster.
     type: int
     default: 20
+  verify:
+    description:
+      - Profile of the verification that follows on the requests, see M(inferops.sglang_pd.verify). Its sequential
+        requests are those of O(requests) and not sent again; V(none) for no verification.
+      - It asks with O(request_prompt), O(request_max_tokens) and O(request_temperature), within
+        O(request_limit_seconds), and watches the queues by O(settle_limit_seconds) and O(settle_stall_seconds).
+    type: str
+    choices: [none, smoke, standard, stress]
+    default: standard
+  verify_golden:
+    description: Answers of the verification that are known beforehand, see O(inferops.sglang_pd.verify#module:golden).
+    type: list
+    elements: dict
+    default: []
+  verify_any_text:
+    description: Looks for no garbage in its answers and in those to O(requests), for a model with random weights.
+    type: bool
+    default: false
+  verify_long_prompt_words:
+    description: Words of its long prompts, which must fit into the context.
+    type: int
+    default: 1500
 seealso:
   - module: inferops.sglang_pd.member_info
   - module: inferops.sglang_pd.co_restart

@@ -25,14 +25,15 @@ attributes:
     description: Only O(step=restore) changes files; what may hold secrets is not shown.
     support: partial
 requirements:
-  - requests and prometheus_client for the host's Python (python3-requests, python3-prometheus-client)
+  - requests, prometheus_client and, for the step verify, aiohttp for the host's Python (python3-requests,
+    python3-prometheus-client, python3-aiohttp)
 options:
   step:
     description: Which step.
     type: str
     required: true
     choices: [lock, restore, close, drain, stop_prefill, stop_prefill_ranks, start_prefill, stop_decode,
-      stop_decode_ranks, start_decode, restart_router, requests, settle, record, unlock]
+      stop_decode_ranks, start_decode, restart_router, requests, verify, settle, record, unlock]
   plan:
     description: The plan of one cluster, from M(inferops.sglang_pd.co_restart_plan).
     type: dict
@@ -110,6 +111,12 @@ try:
 except ImportError:
     REQUESTS_ERROR = traceback.format_exc()
 try:
+    from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import verification
+
+    AIOHTTP_ERROR = None
+except ImportError:
+    AIOHTTP_ERROR = traceback.format_exc()
+try:
     from prometheus_client.parser import text_string_to_metric_families
 
     PROMETHEUS_ERROR = None
@@ -135,6 +142,8 @@ def main() -> None:
     if PROMETHEUS_ERROR:
         module.fail_json(msg=missing_required_lib("prometheus_client"), exception=PROMETHEUS_ERROR)
     given = module.params
+    if AIOHTTP_ERROR and _walk.verifies(given["step"], given["plan"], given["host"]):
+        module.fail_json(msg=missing_required_lib("aiohttp"), exception=AIOHTTP_ERROR)
     try:
         if module.check_mode:
             units = _walk.restores(given["plan"], given["host"]) if given["step"] == _walk.RESTORE else {}
@@ -146,7 +155,12 @@ def main() -> None:
             given["host"],
             given["evidence"],
             given["state"],
-            Machine(module.run_command, Client(), text_string_to_metric_families),
+            Machine(
+                module.run_command,
+                Client(),
+                text_string_to_metric_families,
+                None if AIOHTTP_ERROR else verification.of_plan,
+            ),
             given["slice_seconds"],
         )
     except files.FileError as trouble:

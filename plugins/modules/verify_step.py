@@ -77,58 +77,20 @@ result:
   type: dict
 """
 
-import asyncio
-import time
 import traceback
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _baseline, _verify
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files
 
 MISSING: tuple[str, str] | None = None
 try:
-    from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import streams
-except ImportError:
-    MISSING = ("aiohttp", traceback.format_exc())
-try:
-    from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import machine
-except ImportError:
-    MISSING = ("requests", traceback.format_exc())
+    from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import verification
+except ImportError as trouble:
+    MISSING = (trouble.name or "aiohttp", traceback.format_exc())
 try:
     from prometheus_client.parser import text_string_to_metric_families
 except ImportError:
     MISSING = ("prometheus_client", traceback.format_exc())
-
-
-async def go_on(given: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """Run one slice."""
-    members, here = given["members"], given["host"]
-    key = streams.key_of(members, here, machine.api_key)
-    reach = streams.reach(members, here, machine.local_url)
-    async with streams.Streams(members, reach, key, text_string_to_metric_families) as host:
-        return await _verify.run_slice(members, given["options"], given["state"], host, given["slice_seconds"])
-
-
-def conclude(given: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a verification that is done, and store its latencies where it is good."""
-    options, cluster = given["options"], given["cluster"]
-    stored = {} if options["baseline"] == "ignore" else files.baseline(cluster)
-    revision = _baseline.revision_of(given["members"])
-    result = _verify.report(given["members"], options, state, stored, revision)
-    changed = False
-    if result["outcome"] == _verify.OK and options["baseline"] != "ignore":
-        new = _baseline.update(stored, revision, result.pop("measured"), time.time(), options["baseline"] == "renew")
-        changed = new != stored
-        if changed:
-            files.write_baseline(cluster, new)
-    result.pop("measured", None)
-    return {
-        "outcome": result["outcome"],
-        "message": "; ".join(result["failures"]),
-        "result": result,
-        "changed": changed,
-    }
 
 
 def main() -> None:
@@ -146,12 +108,18 @@ def main() -> None:
     if MISSING:
         module.fail_json(msg=missing_required_lib(MISSING[0]), exception=MISSING[1])
     try:
-        outcome, words, state = asyncio.run(go_on(module.params))
-        if outcome != _verify.DONE:
-            module.exit_json(outcome=_verify.WAITING, message=words, state=state, changed=False)
-        module.exit_json(**conclude(module.params, state))
+        found = verification.run_slice(
+            module.params["cluster"],
+            module.params["members"],
+            module.params["host"],
+            module.params["options"],
+            module.params["state"],
+            module.params["slice_seconds"],
+            text_string_to_metric_families,
+        )
     except files.FileError as trouble:
         module.fail_json(msg="{0}. Remove the file to begin with a new baseline".format(trouble))
+    module.exit_json(**found)
 
 
 if __name__ == "__main__":

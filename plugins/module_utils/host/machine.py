@@ -17,6 +17,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _answers,
     _live,
     _metrics,
+    _profiles,
     _redact,
     _topology,
 )
@@ -36,13 +37,21 @@ class Machine:
 
     :param run: ``AnsibleModule.run_command``.
     :param parse_metrics: ``prometheus_client.parser.text_string_to_metric_families``.
+    :param verify: :func:`verification.of_plan`; it wants aiohttp, which only one step needs.
     """
 
-    def __init__(self, run: Run, client: Client, parse_metrics: Callable[[str], Iterable[Any]]):
+    def __init__(
+        self,
+        run: Run,
+        client: Client,
+        parse_metrics: Callable[[str], Iterable[Any]],
+        verify: Callable[..., dict[str, Any]] | None = None,
+    ):
         self._run = run
         self._systemd = Systemd(run)
         self._client = client
         self._parse_metrics = parse_metrics
+        self._verify = verify
         self.unit = self._systemd.unit
         self.stop = self._systemd.stop
         self.start = self._systemd.start
@@ -58,6 +67,12 @@ class Machine:
     def running_configuration(self, name: str) -> str:
         """Return the configuration hash that a unit's incarnation was started with, or ""."""
         return files.running_configuration(name, self.unit(name)["invocation_id"])
+
+    def verify(self, plan: dict[str, Any], here: str, state: dict[str, Any], slice_seconds: float) -> dict[str, Any]:
+        """Run one slice of the plan's verification; see :meth:`_steps.Host.verify`."""
+        if self._verify is None:
+            raise RuntimeError("a machine that is to verify was made without verify")
+        return self._verify(plan, here, state, slice_seconds, self._parse_metrics)
 
     def keep_revision(self, unit: str, generation: int) -> str:
         """Keep what is deployed of a unit, where that is what runs; return what went wrong, or ""."""
@@ -165,14 +180,6 @@ class Machine:
             "reported": reported,
         }
 
-    def served(self, member: dict[str, Any]) -> float | None:
-        """Return how many requests an engine's incarnation has served, None where it does not say."""
-        answer = self._client.request("GET", local_url(member) + "/metrics", SAMPLE_SECONDS, api_key(member))
-        if answer.status != 200:
-            return None
-        sample = _metrics.metrics_sample(answer.body.decode("utf-8", "replace"), self._parse_metrics)
-        return None if sample is None else float(sample["requests"])
-
     def close_router(self, member: dict[str, Any]) -> tuple[int, str]:
         """Take all workers from a router; return how many, and what went wrong or ""."""
         base, key = local_url(member), api_key(member)
@@ -190,21 +197,25 @@ class Machine:
     def ask(self, member: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
         """Send one chat request through a router and judge the answer strictly."""
         options = plan["options"]
-        settings = _topology.serving(plan["members"])[0]["settings"]
         answer = self._client.request(
             "POST",
             local_url(member) + "/v1/chat/completions",
             options["request_limit_seconds"],
             api_key(member),
             {
-                "model": settings.get("served_model_name") or settings["model_path"],
+                "model": _profiles.model_of(plan["members"]),
                 "messages": [{"role": "user", "content": options["request_prompt"]}],
                 "max_tokens": options["request_max_tokens"],
                 "temperature": options["request_temperature"],
             },
         )
         return _answers.judge(
-            answer.status, answer.body, answer.seconds, options["request_limit_seconds"], answer.error
+            answer.status,
+            answer.body,
+            answer.seconds,
+            options["request_limit_seconds"],
+            answer.error,
+            {"any_text": options["verify"]["any_text"]},
         )
 
 

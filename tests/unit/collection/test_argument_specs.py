@@ -81,13 +81,13 @@ def test_options_of_verify_are_the_same_in_action_module_playbook_and_documentat
     import re
 
     import yaml
-    from ansible_collections.inferops.sglang_pd.plugins.action import verify as action
+    from ansible_collections.inferops.sglang_pd.plugins.module_utils import _profiles
     from ansible_collections.inferops.sglang_pd.plugins.modules import verify as module
 
     documented = yaml.safe_load(module.DOCUMENTATION)["options"]
-    of_the_action = set(action.OPTIONS) | {"clusters", "report_dir"}
+    of_the_action = set(_profiles.OPTIONS) | {"clusters", "report_dir"}
     assert set(documented) == of_the_action | {"members", "fail"}
-    for name, spec in action.OPTIONS.items():
+    for name, spec in _profiles.OPTIONS.items():
         about = {key: documented[name].get(key) for key in ("type", "choices", "elements", "default")}
         assert about == {key: spec.get(key) for key in about}, name
 

@@ -6,7 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _plan, _topology, _unit, _walk
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
+    _ledger,
+    _plan,
+    _profiles,
+    _topology,
+    _unit,
+    _walk,
+)
 
 WANTED = {"prefill": ["p"], "decode": ["d"], "router": ["r"]}
 OPTIONS: dict[str, Any] = {
@@ -18,6 +25,7 @@ OPTIONS: dict[str, Any] = {
     "request_limit_seconds": 35,
     "settle_limit_seconds": 60,
     "settle_stall_seconds": 20,
+    "verify": _profiles.after_co_restart("standard", {}),
 }
 
 

@@ -280,6 +280,7 @@ class Player:
                 "request_limit_seconds": 5,
                 "settle_limit_seconds": 4,
                 "settle_stall_seconds": 2,
+                "verify": {"parts": ["pairs"]},
             },
         }
         outages: tuple[Outage, ...] = ()

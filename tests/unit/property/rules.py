@@ -26,7 +26,7 @@ INVARIANTS = {
     "1 override": "a decode that is started alone has the reason of the override in its ledger",
     "2 gate": "a member passes on k good answers in a row of one incarnation, new in its chain",
     "2 stage": "no router is stopped or started before each engine that the plan moves passed",
-    "3 proof": "ok only where each router answered all requests of the run, with the "
+    "3 proof": "ok only where each router answered all requests of the run, each pair its own, with the "
     "incarnations that were gated and in the order of the stages, and no queue is stuck",
     "4 failure": "after a failed task nothing more is stopped or started for that cluster",
     "4 closed": "a run that stopped nothing leaves no router without its workers",
@@ -87,6 +87,8 @@ class Truth:
         self.slices: dict[tuple[str, str], int] = {}
         self.tasks: dict[str, int] = {}
         self.asked: dict[tuple[str, str], list[bool]] = {}
+        #: By host and unit of a prefill: whether it answered with each decode.
+        self.verified: dict[tuple[str, str], list[bool]] = {}
         #: Outcomes in the ledgers, by host and unit.
         self.recorded: dict[tuple[str, str], str] = {}
         self.last_effect = -1.0
@@ -394,6 +396,12 @@ class Rules(Listener):
         truth = self.truths[now.plan["run"]["id"], now.plan["cluster"]]
         truth.asked.setdefault((router.host, router.name), []).append(good)
 
+    def verified(self, prefill: Unit, good: bool) -> None:
+        """Note what a prefill answered with each decode."""
+        now = self.slices[-1]
+        truth = self.truths[now.plan["run"]["id"], now.plan["cluster"]]
+        truth.verified.setdefault((prefill.host, prefill.name), []).append(good)
+
     def wrote_ledger(self, host: str, unit: str, ledger: dict[str, Any]) -> None:
         """Note where a run announced itself."""
         plan = self.slices[-1].plan
@@ -494,6 +502,8 @@ class Rules(Listener):
                 answers = truth.asked.get(key, [])
                 if len(answers) < plan["options"]["requests"] or not all(answers):
                     self.broken("3 proof", "{} answered {}", unit.name, answers)
+            if member["role"] == "prefill" and member["node_rank"] == 0 and truth.verified.get(key, [])[-1:] != [True]:
+                self.broken("3 proof", "{} was not asked with each decode, or failed", unit.name)
             if member["action"] == "none":
                 continue
             if key not in truth.passes:

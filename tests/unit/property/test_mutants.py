@@ -202,6 +202,17 @@ def requests_may_fail(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_steps._Step, "requests", requests)
 
 
+def pairs_may_fail(patch: pytest.MonkeyPatch) -> None:
+    """Pairs are asked, and their answers ignored."""
+
+    def verify(self: Any) -> Any:
+        if self.members:
+            self.host.verify(self.plan, self.host_name, {}, 5)
+        return self.result(_steps.OK)
+
+    patch.setattr(_steps._Step, "verify", verify)
+
+
 def ports_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     """Neither the plan nor the start minds who listens."""
     patch.setattr(_plan, "_problems_of_ports", lambda records: [])
@@ -336,6 +347,7 @@ MUTANTS: list[tuple[Patch, str, tuple[str, ...]]] = [
     (closed_routers_are_forgotten, "deaths", ("5 due",)),
     (closed_routers_are_not_opened_again, "cut off", ("4 closed",)),
     (requests_may_fail, "faults", ("3 proof",)),
+    (pairs_may_fail, "faults", ("3 proof",)),
     (ports_are_not_looked_at, "faults", ("7 ports",)),
     (override_is_not_recorded, "faults", ("1 override",)),
     (failed_step_does_not_stop_the_cluster, "faults", ("4 failure",)),

@@ -102,7 +102,6 @@ class Unit:
         self.closed = False
         self.closed_by = ""
         self.wedged = False
-        self.served = 0
 
 
 class World:
@@ -177,7 +176,6 @@ class World:
         unit.started_at = self.clock
         unit.ready_at = math.inf
         unit.closed = unit.wedged = False
-        unit.served = 0
         if self.fragile and unit.role == "decode":
             for prefill in self.of_cluster(unit.cluster, "prefill"):
                 # It talked to the incarnation before this one.
@@ -342,6 +340,14 @@ class World:
         decodes = self.of_cluster(router.cluster, "decode")
         return self.lenient or all(u.started_event > last for u in decodes)
 
+    def pairs_serve(self, prefill: Unit) -> bool:
+        """Tell whether a prefill serves with each decode, without a router."""
+        decodes = self.of_cluster(prefill.cluster, "decode")
+        engines = [prefill, *(u for u in decodes if u.member["node_rank"] == 0)]
+        if prefill.wedged or any(BAD in u.running or not self.is_healthy(u) for u in engines):
+            return False
+        return self.lenient or all(u.started_event > prefill.started_event for u in decodes)
+
     def mend(self) -> None:
         """Take all faults away. Processes stay as they are."""
         self.foreign.clear()
@@ -377,6 +383,9 @@ class Listener:
 
     def asked(self, router: Unit, good: bool) -> None:
         """Hear of a request through a router."""
+
+    def verified(self, prefill: Unit, good: bool) -> None:
+        """Hear of requests to a prefill with each decode."""
 
     def wrote_ledger(self, host: str, unit: str, ledger: dict[str, Any]) -> None:
         """Hear of a ledger that was written."""
@@ -511,21 +520,27 @@ class SimulatedHost:
         unit.closed, unit.closed_by = True, self._run
         return 2, ""
 
+    def verify(self, plan: dict[str, Any], here: str, state: dict[str, Any], slice_seconds: float) -> dict[str, Any]:
+        """Ask every prefill with every decode; one slice asks one prefill."""
+        self._world.advance(0.2)
+        prefills = [u for u in self._world.of_cluster(plan["cluster"], "prefill") if u.member["node_rank"] == 0]
+        asked = state.get("asked", 0)
+        good = self._world.pairs_serve(prefills[asked])
+        self._listener.verified(prefills[asked], good)
+        if not good:
+            return {"outcome": "failed", "message": "pairs with {} fail".format(prefills[asked].name), "state": {}}
+        more = {"asked": asked + 1}
+        waits = asked + 1 < len(prefills)
+        return {"outcome": "waiting" if waits else "ok", "message": "pairs", "state": more if waits else {}}
+
     def ask(self, member: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
         """Send a request through a router."""
         self._world.advance(0.1)
         unit = self._unit(member["unit"])
         good = self._world.serves(unit)
         self._listener.asked(unit, good)
-        for decode in self._world.of_cluster(unit.cluster, "decode") if good else ():
-            decode.served += 1
         why = "" if good else "HTTP 200 with finish_reason 'abort'"
         return {"good": good, "why": why, "seconds": 0.1, "tokens": 24}
-
-    def served(self, member: dict[str, Any]) -> float | None:
-        """Return how many requests an engine served."""
-        unit = self._unit(member["unit"])
-        return float(unit.served) if self._world.is_healthy(unit) else None
 
     def keep_revision(self, unit: str, generation: int) -> str:
         """Keep what is deployed, where that is what runs."""

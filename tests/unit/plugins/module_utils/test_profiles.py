@@ -116,3 +116,18 @@ def test_what_would_be_sent_in_words() -> None:
     )
     assert "200 requests" in _profiles.describe(parts["aborts"])
     assert "each left by its client" in _profiles.describe(parts["aborts"])
+
+
+def test_a_co_restart_sends_its_profile_without_the_sequential_requests_which_it_sent_already() -> None:
+    def parts(profile: str, **given: Any) -> list[str]:
+        found: list[str] = _profiles.after_co_restart(profile, given)["parts"]
+        return found
+
+    golden = [{"prompt": "p", "text": "t"}]
+    assert parts("none", golden=golden) == []
+    assert parts("smoke") == []
+    assert parts("smoke", golden=golden) == ["golden"]
+    assert parts("standard") == ["pairs", "concurrent", "agentic"]
+    assert parts("stress", golden=golden) == [part for part in _profiles.PARTS if part != "sequential"]
+    options = _profiles.after_co_restart("standard", {"prompt": "hello", "request_limit_seconds": 7})
+    assert (options["prompt"], options["request_limit_seconds"], options["max_tokens"]) == ("hello", 7, 24)

@@ -166,14 +166,13 @@ def test_R2_a_plan_that_only_claims_the_rule_is_refused_at_the_step() -> None:
     assert _walk.decide("stop_decode", plan, evidence_up_to("stop_decode", plan))[0] == _walk.REFUSE
 
 
-def test_the_proof_of_a_decode_alone_has_at_least_eight_requests() -> None:
+def test_the_proof_of_a_decode_alone_has_at_least_eight_requests_and_every_pair() -> None:
     given = records(decode=OLD)
-    options = dict(due_plan(given)["options"], requests=2)
-    assert (
-        plan_of(given, when=_plan.WHEN_DUE, stages=[], decode_alone=True, options=options)["options"]["requests"]
-        == _scope.DECODE_ALONE_REQUESTS
-    )
-    assert plan_of(given, options=options)["options"]["requests"] == 2
+    options = dict(due_plan(given)["options"], requests=2, verify={"parts": []})
+    proof = plan_of(given, when=_plan.WHEN_DUE, stages=[], decode_alone=True, options=options)["options"]
+    assert proof["requests"] == _scope.DECODE_ALONE_REQUESTS
+    assert proof["verify"]["parts"] == ["pairs"]
+    assert plan_of(given, options=options)["options"] == options
 
 
 def test_prefills_that_were_left_alone_are_looked_at_again() -> None:

@@ -102,8 +102,9 @@ def test_R6_a_slice_of_a_dead_run_does_not_call_the_next_runs_member_healthy(mon
 class Recorder:
     """A host on which everything is well and nothing takes time; notes what it is told to do."""
 
-    def __init__(self, trouble: str = "", served: float | None = 3.0):
-        self.trouble, self.answer = trouble, served
+    def __init__(self, trouble: str = ""):
+        self.trouble = trouble
+        self.slices: list[dict[str, Any]] = []
         self.told: list[Any] = []
         self.content = _ledger.empty(UNIT)
 
@@ -133,8 +134,9 @@ class Recorder:
         self.told.append(("keep", unit, generation))
         return self.trouble
 
-    def served(self, member: dict[str, Any]) -> float | None:
-        return self.answer
+    def verify(self, plan: dict[str, Any], here: str, state: dict[str, Any], slice_seconds: float) -> dict[str, Any]:
+        self.told.append(("verify", here, state, slice_seconds))
+        return self.slices.pop(0)
 
 
 def restoring() -> dict[str, Any]:
@@ -175,19 +177,28 @@ def test_a_revision_is_kept_after_success_only_and_its_trouble_is_told(monkeypat
         assert host.told[0] == ("ledger", outcome), "the outcome is on record first"
 
 
-def test_R1_a_decode_restarted_alone_must_have_served(monkeypatch: Any) -> None:
+def test_R1_every_pair_is_verified_from_the_first_routers_host_in_slices(monkeypatch: Any) -> None:
     plan = plan_of(3, "r")
-    plan["members"] = [dict(MEMBER, role="decode")]
-    plan["options"] = {"settle_limit_seconds": 1, "settle_stall_seconds": 1}
-    monkeypatch.setattr(_steps._Step, "replaced", lambda self: None)
-    monkeypatch.setattr(_steps._Step, "watch_queues", lambda self, limit, stall: ({UNIT: ("drained", "")}, ""))
-    assert run_step(monkeypatch, "settle", plan, Recorder(served=0.0))["outcome"] == _steps.OK
-    plan["scope"] = {"rule": "decode and router alone", "stages": ["decode", "router"], "reason": ""}
-    for served, words in ((0.0, "served none of them"), (None, "does not say whether it served any")):
-        result = run_step(monkeypatch, "settle", plan, Recorder(served=served))
-        assert result["outcome"] == _steps.FAILED
-        assert words in result["message"]
-    assert run_step(monkeypatch, "settle", plan, Recorder(served=8.0))["outcome"] == _steps.OK
+    plan["members"] = [MEMBER, dict(MEMBER, role="router", unit="sglang-main-router.service")]
+    plan["options"] = {"request_limit_seconds": 5, "verify": {"parts": ["pairs"]}}
+    host = Recorder()
+    host.slices = [
+        {"outcome": "waiting", "message": "pairs: 1 of 4 requests", "state": {"phase": "send"}},
+        {"outcome": "failed", "message": "pairs: 3 of 4 requests were not served\ntable", "state": {}},
+    ]
+    first = run_step(monkeypatch, "verify", plan, host)
+    assert (first["outcome"], first["state"]) == ("waiting", {"phase": "send"})
+    second = _steps.run("verify", plan, "box1", {}, first["state"], host, 5.0)
+    assert second["outcome"] == _steps.FAILED
+    assert second["message"].startswith("pairs: 3 of 4 requests were not served")
+    assert host.told == [("verify", "box1", {}, 5.0), ("verify", "box1", {"phase": "send"}, 5.0)]
+
+    plan["options"]["verify"] = {"parts": []}
+    assert run_step(monkeypatch, "verify", plan, host)["outcome"] == _steps.OK, "none is wanted"
+    plan["options"]["verify"] = {"parts": ["pairs"]}
+    plan["members"][1]["host"] = "box2"
+    assert run_step(monkeypatch, "verify", plan, host)["outcome"] == _steps.OK, "another host does it"
+    assert len(host.told) == 2
 
 
 def test_R7_a_run_that_lost_the_cluster_says_so_to_the_attempts(monkeypatch: Any) -> None:
