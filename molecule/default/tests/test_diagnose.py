@@ -12,6 +12,7 @@ import pytest
 from cluster import wait_for
 
 KEY = "canary-key-that-must-show-nowhere"
+QUICK = {"pd_verify_request_limit_seconds": 5, "pd_verify_stall_seconds": 5, "pd_verify_settle_limit_seconds": 20}
 #: The stand-in takes a peer for vanished that was silent for 2 s (STAND_IN_VANISH_SECONDS).
 VANISHED_AFTER_SECONDS = 3
 CURL = (
@@ -70,7 +71,7 @@ def test_a_healthy_cluster_is_called_healthy_and_left_alone(dsv4, run_playbook, 
     assert "box1  " not in offline.stdout, "a bundle is judged without a host"
 
 
-def test_R1_H12_the_founding_incident_is_named_with_its_evidence_until_a_co_restart(
+def test_R1_H12_the_founding_incident_fails_verification_and_is_named_until_a_co_restart_heals_it(
     dsv4, run_playbook, diagnose, tmp_path
 ):
     assert run_playbook("co_restart").rc == 0
@@ -84,6 +85,11 @@ def test_R1_H12_the_founding_incident_is_named_with_its_evidence_until_a_co_rest
         "two transfers have failed",
         lambda: not dsv4.ask(key=KEY, limit_seconds=3) and failures(dsv4.one("prefill")) >= failed + 2,
     )
+
+    not_proved = run_playbook("verify", extra_vars={**QUICK, "pd_verify_profile": "smoke"})
+    assert not_proved.rc != 0, not_proved
+    assert "sequential: 2 of 8 requests were not served" in not_proved.stdout, not_proved
+    assert "nothing within 5 s" in not_proved.stdout, not_proved
 
     done = diagnose(hunch="overlap schedule", save=str(tmp_path / "bundle"), fail_unless_healthy=True)
     assert done.rc != 0
@@ -108,7 +114,11 @@ def test_R1_H12_the_founding_incident_is_named_with_its_evidence_until_a_co_rest
     assert offline.rc == 0, "to report is no failure"
     assert judgement(offline.stdout) == judgement(done.stdout)
 
-    assert run_playbook("co_restart", extra_vars={"pd_co_restart_drain_stall_seconds": 3}).rc == 0
+    healed = run_playbook("co_restart", extra_vars={"pd_co_restart_drain_stall_seconds": 3})
+    assert healed.rc == 0, healed
+    # Its last gate is the verification of every pair.
+    assert re.search(r"verify +box1: pairs 4/4 .*; concurrent 32/32 .*; agentic 24/24 ", healed.stdout), healed
+    assert run_playbook("verify", extra_vars=QUICK).rc == 0
     assert "cluster dsv4: healthy" in diagnose().stdout
 
 

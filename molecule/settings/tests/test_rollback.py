@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +26,7 @@ FAST = {
     "pd_co_restart_request_limit_seconds": 5,
     "pd_co_restart_drain_limit_seconds": 8,
     "pd_co_restart_settle_limit_seconds": 10,
+    "pd_co_restart_verify": "none",
 }
 
 
@@ -86,9 +88,10 @@ def test_F7_a_bad_setting_fails_its_verification_and_the_old_revision_is_back_in
     assert bad.rc == 0, bad
     assert managed(good) != before
 
-    done = whole(when="when_due", rollback="on_failure")
+    done = whole(when="when_due", rollback="on_failure", verify="standard")
 
     assert done.rc != 0, done
+    assert re.search(r"verify +box1: pairs 4/4 ", done.stdout), "the old revision is verified"
     assert "requests were not served: " in done.stdout, done
     assert "next     roll back: it failed at step requests" in done.stdout, done
     assert f"cluster main: ROLLED BACK to generation {generation}, which is proved" in done.stdout, done
