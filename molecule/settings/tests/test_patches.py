@@ -8,11 +8,14 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
 from cluster import Cluster, wait_for
 
 PATCHES = Path(__file__).resolve().parent.parent / "patches"
 #: The founding patch: two files of the disaggregation code. Found beside the inventory.
 ABORT_RACE = {"name": "abort-race", "src": "../patches/abort-race.patch"}
+#: Its first half, which 0.5.23 contains.
+FINAL_STATES = {"name": "final-states", "src": str(PATCHES / "final-states.patch")}
 SHA256 = hashlib.sha256((PATCHES / "abort-race.patch").read_bytes()).hexdigest()
 PYTHON = "/opt/sglang-pd/sglang-0.5.16/bin/python"
 PACKAGE = "/opt/sglang-pd/sglang-0.5.16/lib/python3*/site-packages/sglang"
@@ -107,3 +110,91 @@ def test_S10_two_files_are_patched_once_live_after_the_co_restart_and_undone_to_
     assert "a co-restart is due" in undone.stdout, undone
     assert co_restart().rc == 0
     assert applied(main) == []
+
+
+def test_S10_an_upgrade_without_the_patchs_target_is_refused_before_a_unit_is_written(main, deploy, co_restart):
+    assert deploy(pd_engine_patches=[ABORT_RACE]).rc == 0
+    assert co_restart().rc == 0
+    box, before = main.one("prefill").on, main.incarnations()
+    patched, written = code(box), box.check_output(WRITTEN)
+    refused = deploy(pd_engine_patches=[ABORT_RACE], pd_engine_sglang_version="0.5.23")
+    assert refused.rc != 0, refused
+    for words in (
+        "patch abort-race does not fit sglang 0.5.23",
+        "sglang/srt/disaggregation/common/conn.py contains it already",
+        "sglang/srt/disaggregation/prefill.py: Hunk #1 FAILED",
+        "box1",
+        "pd_engine_patches",
+    ):
+        assert words in refused.stdout, (words, str(refused))
+    assert (code(box), box.check_output(WRITTEN), main.incarnations()) == (patched, written, before)
+    main.assert_serves(requests=2)
+    foreseen = deploy("--check", pd_engine_patches=[ABORT_RACE], pd_engine_sglang_version="0.5.23")
+    assert foreseen.rc != 0 and "does not fit sglang 0.5.23" in foreseen.stdout, "the environment is there by now"
+
+    # The half that 0.5.23 contains is told as unneeded, at planning and after it.
+    for mode in (["--check"], []):
+        told = deploy(*mode, pd_engine_patches=[FINAL_STATES], pd_engine_sglang_version="0.5.23")
+        assert told.rc == 0, told
+        text = " ".join((told.stdout + told.stderr).split())
+        assert "patch final-states is not needed: sglang 0.5.23 contains it already" in text, told
+    assert co_restart().rc == 0
+    assert applied(main) == []
+    assert main.one("prefill").description["version"] == "0.5.16"
+    assert "sglang-0.5.23/bin/python" in main.one("prefill").shown("ExecStart")["ExecStart"]
+    assert code(box) == patched, "the environment of before is there to go back to, patches and all"
+
+
+def test_S10_a_file_that_somebody_else_changed_is_named_and_left_alone(main, deploy):
+    box = main.one("prefill").on
+    assert deploy(pd_engine_patches=[ABORT_RACE]).rc == 0
+    original = box.check_output(f"cat {PACKAGE}/{FILES[0]}")
+    box.check_output(f"echo '# by hand' >> {PACKAGE}/{FILES[0]}")
+    refused = deploy()
+    assert refused.rc != 0, refused
+    assert FILES[0] in refused.stdout and "somebody else changed it" in refused.stdout, refused
+    assert "pip install --force-reinstall --no-deps sglang==0.5.16" in refused.stdout, refused
+    assert box.check_output(f"tail -n 1 {PACKAGE}/{FILES[0]}") == "# by hand"
+    # The remedy that the message names.
+    box.check_output(f"{PYTHON} -m pip install --quiet --no-index --find-links /srv/wheels "
+                     "--force-reinstall --no-deps sglang==0.5.16")  # fmt: skip
+    healed = deploy(pd_engine_patches=[ABORT_RACE])
+    assert healed.rc == 0, healed
+    assert box.check_output(f"cat {PACKAGE}/{FILES[0]}") == original
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ([{"name": "lost", "src": "lost.patch"}], ["patch lost, lost.patch: there is no such file"]),
+        ([{"name": "hosts", "src": "hosts.yml"}], ["patch hosts, hosts.yml: it holds no hunk of a unified diff"]),
+        ([ABORT_RACE, ABORT_RACE], ["two patches have the name abort-race"]),
+        ([{"src": "x.patch"}], ["name"]),
+    ],
+    ids=["no-file", "no-diff", "twice", "no-name"],
+)
+def test_S10_a_wrong_list_ends_before_anything_is_written(cluster, deploy, variables, expected):
+    box = cluster("main").one("prefill").on
+    before = code(box), box.check_output(WRITTEN)
+    refused = deploy(pd_engine_patches=variables)
+    assert refused.rc != 0, refused
+    for words in [*expected, "pd_engine_patches"]:
+        assert words in refused.stdout, (words, str(refused))
+    assert (code(box), box.check_output(WRITTEN)) == before
+
+
+def test_S10_an_existing_environment_is_patched_only_where_that_is_allowed(main, deploy):
+    existing = {"pd_engine_install_from": "existing", "pd_engine_patches": [ABORT_RACE]}
+    box = main.one("prefill").on
+    original = code(box)
+    refused = deploy(**existing)
+    assert refused.rc != 0, refused
+    assert "pd_engine_patch_existing: true" in refused.stdout, refused
+    assert code(box) == original
+    assert deploy(**existing, pd_engine_patch_existing=True).rc == 0
+    patched = code(box)
+    assert patched != original
+    refused = deploy(pd_engine_install_from="existing")
+    assert refused.rc != 0, refused
+    assert "holds patches that pd_engine_patches does not have any more" in refused.stdout, refused
+    assert code(box) == patched
