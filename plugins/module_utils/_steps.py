@@ -21,11 +21,10 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _lock,
     _metrics,
     _queues,
-    _scope,
     _topology,
     _walk,
 )
-from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import DECODE, ROUTER
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import ROUTER
 
 OK = _walk.OK
 FAILED = _walk.FAILED
