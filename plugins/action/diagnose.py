@@ -19,6 +19,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _diagnosis,
     _observations,
 )
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import report
 
 try:
     from prometheus_client.parser import text_string_to_metric_families as parse
@@ -46,6 +47,7 @@ class ActionModule(ActionBase):
                 "clusters": {"type": "list", "elements": "str", "default": []},
                 "bundle": {"type": "path", "default": ""},
                 "save": {"type": "path", "default": ""},
+                "report_dir": {"type": "path", "default": ""},
                 "hunch": {"type": "str", "default": ""},
                 "fail_unless_healthy": {"type": "bool", "default": False},
             }
@@ -62,20 +64,29 @@ class ActionModule(ActionBase):
             by_scenario = {"": items_of(hosts, task_vars["hostvars"], given["seen"])}
         if given["save"] and not self._task.check_mode:
             result["saved"] = save([one for items in by_scenario.values() for one in items], given["save"])
-        reports = {}
+        reports, observations = {}, {}
         for scenario, items in sorted(by_scenario.items()):
             found = _observations.clusters(items, parse, scenario)
             for name, observation in sorted(found.items()):
                 if not given["clusters"] or name in given["clusters"]:
                     reports[name] = _diagnosis.diagnose(observation, given["hunch"])
+                    observations[name] = observation
         if not reports:
             return dict(result, failed=True, msg=_nothing(given, by_scenario))
-        lines = [line for report in reports.values() for line in _diagnosis.describe(report)]
+        lines = [line for one in reports.values() for line in _diagnosis.describe(one)]
         if result.get("saved"):
             lines.append("Saved to {0}; judge it again with -e pd_diagnose_bundle={0}".format(result["saved"]))
-        result.update(reports=reports, lines=lines, healthy=all(report["healthy"] for report in reports.values()))
+        result.update(reports=reports, lines=lines, healthy=all(one["healthy"] for one in reports.values()))
         # Printed as it is also where it fails: a failure's message is wrapped beyond reading.
         display.display("\n".join(lines))
+        if given["report_dir"] and not self._task.check_mode:
+            pages = {
+                report.file_name("diagnose", name, "html"): report.diagnose_page(one, observations[name])
+                for name, one in reports.items()
+            }
+            for path in report.write(given["report_dir"], pages, "pd_diagnose_report_dir"):
+                lines.append("report: {0}".format(path))
+                display.display(lines[-1])
         if given["fail_unless_healthy"] and not result["healthy"]:
             bad = [
                 "cluster {cluster}: {title} ({confidence})".format(**one)

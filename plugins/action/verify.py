@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.action.co_restart_plan import inventory_clusters
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _profiles, _topology, _verify
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import report
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils.slices import SlicedCall
 
 display = Display()
@@ -73,7 +73,14 @@ class ActionModule(ActionBase):
         if not mine:
             return dict(result, skipped=True, skip_reason="no cluster is verified from this host")
         found = self._verify(mine, given, options, task_vars)
-        return dict(result, **self._summary(found, given))
+        summary = self._summary(found, given)
+        if given["report_dir"] and not self._task.check_mode:
+            for cluster, one in found.items():
+                seen = incarnations_of(cluster, mine[cluster], task_vars["hostvars"], given["members"])
+                line = "report: {0}".format(write_report(given["report_dir"], cluster, one, seen))
+                display.display(line)
+                summary["lines"].append(line)
+        return dict(result, **summary)
 
     @staticmethod
     def _mine(chosen: list[str], wanted: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, list[str]]:
@@ -125,9 +132,6 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             failed = {name: one for name, one in found.items() if one["outcome"] == _verify.FAILED}
             return {"changed": False, "lines": lines, "failed": bool(failed and given["fail"]), "clusters": failed}
-        if given["report_dir"]:
-            for cluster, one in found.items():
-                write_report(given["report_dir"], cluster, one)
         bad = ["cluster {0}: {1}".format(c, why) for c, one in found.items() for why in one["failures"]]
         result: dict[str, Any] = {
             "changed": any(one.get("changed") for one in found.values()),
@@ -224,12 +228,25 @@ def _short(one: dict[str, Any]) -> dict[str, Any]:
     return dict({key: value for key, value in one.items() if key != "changed"}, series=series)
 
 
-def write_report(directory: str, cluster: str, one: dict[str, Any]) -> None:
-    """Write a cluster's result with all its samples on the controller."""
-    os.makedirs(directory, exist_ok=True)
-    path = os.path.join(directory, "verify-{0}.json".format(cluster))
-    content = dict(one, cluster=cluster, written_at=round(time.time(), 3))
-    with open(path + ".new", "w", encoding="utf-8") as target:
-        json.dump(content, target, indent=2, sort_keys=True, ensure_ascii=False)
-        target.write("\n")
-    os.rename(path + ".new", path)
+def incarnations_of(cluster: str, hosts: list[str], hostvars: Any, registered: str) -> list[dict[str, Any]]:
+    """Return what a report tells of the incarnations of a cluster's members, in the order of stages.
+
+    :param registered: name of the registered results of ``member_info``.
+    """
+    records = [
+        (dict(record["member"], host=host), record)
+        for host in hosts
+        for record in (hostvars[host].get(registered) or {}).get("members", [])
+        if record["member"]["cluster"] == cluster
+    ]
+    records.sort(key=lambda one: _topology.STAGES.index(one[0]["role"]))
+    return [report.incarnation(cluster, member, record["unit"], record["ledger"]) for member, record in records]
+
+
+def write_report(directory: str, cluster: str, one: dict[str, Any], incarnations: list[dict[str, Any]]) -> str:
+    """Write a cluster's result with all its samples on the controller, as JSON and as a page; return the latter."""
+    content = dict(one, cluster=cluster, written_at=round(time.time(), 3), incarnations=incarnations)
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    report.write(directory, {report.file_name("verify", cluster, "json"): text}, "pd_verify_report_dir")
+    page = report.verify_page(content)
+    return report.write(directory, {report.file_name("verify", cluster, "html"): page}, "pd_verify_report_dir")[0]

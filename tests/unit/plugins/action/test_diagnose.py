@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import types
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.inferops.sglang_pd.plugins.action import diagnose
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _bundle
+
+from ..fleet import member
+from ..module_utils.sighting import Sighting
 
 ITEMS = [
     _bundle.item("v1_loads", "{}", "h", "u.service", 1.0),
@@ -74,3 +78,39 @@ def test_R6_a_host_that_does_not_answer_is_part_of_what_was_seen() -> None:
         ("c", "unreachable.json"),
     ]
     assert '"no route"' in items[1]["body"]
+
+
+class Action(diagnose.ActionModule):
+    """The action with its surroundings replaced: arguments and check mode."""
+
+    def __init__(self, check_mode: bool = False, **arguments: Any):
+        self._task = types.SimpleNamespace(args=arguments, check_mode=check_mode, async_val=0)
+
+    def validate_argument_spec(self, argument_spec: Any = None, **more: Any) -> Any:
+        return None, {name: self._task.args.get(name, one.get("default")) for name, one in argument_spec.items()}
+
+
+def judge(monkeypatch: pytest.MonkeyPatch, items: list[dict[str, Any]], **arguments: Any) -> dict[str, Any]:
+    monkeypatch.setattr(diagnose.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    monkeypatch.setattr(diagnose, "items_of", lambda hosts, hostvars, registered: items)
+    return Action(**arguments).run(task_vars={"ansible_play_hosts_all": [], "hostvars": {}})
+
+
+def test_the_report_of_each_cluster_is_a_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = judge(monkeypatch, Sighting().items(), report_dir=str(tmp_path / "new"))
+    assert [one.name for one in (tmp_path / "new").iterdir()] == ["diagnose-c.html"]
+    assert "Healthy" in (tmp_path / "new" / "diagnose-c.html").read_text()
+    assert result["lines"][-1] == "report: {}".format(tmp_path / "new" / "diagnose-c.html")
+
+
+def test_check_mode_writes_no_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = judge(monkeypatch, Sighting().items(), check_mode=True, report_dir=str(tmp_path / "new"))
+    assert result["healthy"] and not (tmp_path / "new").exists()
+
+
+def test_a_cluster_of_a_bundle_names_no_file_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    one = Sighting()
+    for role in one.facts:
+        one.facts[role]["member"] = dict(member(role, role[0]), cluster="../<b>x")
+    judge(monkeypatch, one.items(), report_dir=str(tmp_path / "new"))
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["diagnose-..%2F%3Cb%3Ex.html"]

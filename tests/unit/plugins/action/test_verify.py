@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail
 from ansible_collections.inferops.sglang_pd.plugins.action import verify
 
 from ..fleet import record
@@ -75,7 +76,8 @@ def result_of(outcome: str = "ok", *failures: str, regression: bool = False) -> 
             "why": "median 2.000 s, was 1.000 s" if regression else "",
         }
     ]
-    series = {"u@p": {"verdict": "idle", "why": "", "samples": [{"at": 1}], "lines": [], "transfers_failed": 0}}
+    watched = {"role": "prefill", "samples": [{"at": 1}], "lines": [], "transfers_failed": 0}
+    series = {"u@p": {"verdict": "idle", "why": "", **watched}}
     result = {
         "outcome": outcome,
         "failures": list(failures),
@@ -181,7 +183,36 @@ def test_a_regression_is_told_and_fails_only_where_asked(monkeypatch: pytest.Mon
     assert result["failed"] and result["clusters"]["c"]["outcome"] == "failed"
 
 
-def test_the_report_is_a_file_with_all_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    run(monkeypatch, Action([result_of()], report_dir=str(tmp_path / "new")))
+def test_the_report_is_a_file_with_all_samples_and_a_page_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = run(monkeypatch, Action([result_of()], report_dir=str(tmp_path / "new")))
     report = json.loads((tmp_path / "new" / "verify-c.json").read_text())
     assert report["cluster"] == "c" and report["series"]["u@p"]["samples"] == [{"at": 1}]
+    assert [(one["role"], one["started_at"], one["generation"]) for one in report["incarnations"]] == [
+        ("prefill", 1.0, 1),
+        ("decode", 1.0, 1),
+        ("router", 1.0, 1),
+    ]
+    page = (tmp_path / "new" / "verify-c.html").read_text()
+    assert "It serves" in page and "sglang-c-decode.service on d" in page
+    assert result["lines"][-1] == "report: {}".format(tmp_path / "new" / "verify-c.html")
+    assert sorted(one.name for one in (tmp_path / "new").iterdir()) == ["verify-c.html", "verify-c.json"]
+
+
+def test_what_was_refused_has_a_page_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hostvars = hostvars_of(d={"unreachable": True, "msg": "no <route>"})
+    run(monkeypatch, Action([], report_dir=str(tmp_path)), hostvars=hostvars)
+    page = (tmp_path / "verify-c.html").read_text()
+    assert "host d did not answer: no &lt;route&gt;" in page and "Verification failed" in page
+
+
+def test_check_mode_writes_no_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run(monkeypatch, Action([], check_mode=True, report_dir=str(tmp_path / "new")))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_report_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnsibleActionFail, match=r"pd_verify_report_dir .* cannot be written"):
+        run(monkeypatch, Action([result_of()], report_dir=str(tmp_path / "file")))
