@@ -20,7 +20,7 @@ attributes:
     description: Runs on the controller only and connects to nothing.
     support: full
   check_mode:
-    description: Runs the same in check mode, but saves no bundle.
+    description: Runs the same in check mode, but saves no bundle and writes no page.
     support: full
   diff_mode:
     description: Changes nothing on hosts.
@@ -47,6 +47,12 @@ options:
     default: ""
   save:
     description: Folder, or file whose name ends with C(.tar), C(.tar.gz) or C(.tgz), to write what was seen to.
+    type: path
+    default: ""
+  report_dir:
+    description:
+      - Directory on the controller for C(diagnose-CLUSTER.html), the diagnosis as a page that opens from disk. What a
+        file name cannot hold is in it as C(%) and two digits. None is written when empty, or in check mode.
     type: path
     default: ""
   hunch:

@@ -146,7 +146,9 @@ options:
     type: bool
     default: false
   report_dir:
-    description: Directory on the controller for C(verify-CLUSTER.json), with all samples. None is written when empty.
+    description:
+      - Directory on the controller for C(verify-CLUSTER.json), with all samples, and C(verify-CLUSTER.html), the same
+        as a page that opens from disk. None is written when empty, or in check mode.
     type: path
   fail:
     description:

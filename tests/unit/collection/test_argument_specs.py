@@ -99,3 +99,22 @@ def test_options_of_verify_are_the_same_in_action_module_playbook_and_documentat
     short = {name for cell in first_cells for name in re.findall(r"`_(\w+)`", cell)}
     assert told <= of_the_action
     assert {name for name in of_the_action if name not in told and not name.endswith(tuple(short))} == set()
+
+
+def test_options_of_diagnose_are_the_same_in_module_playbook_and_documentation() -> None:
+    import re
+
+    from ansible_collections.inferops.sglang_pd.plugins.modules import diagnose, diagnose_info
+
+    documented = set(yaml.safe_load(diagnose.DOCUMENTATION)["options"])
+    action = (ROOT / "plugins/action/diagnose.py").read_text()
+    assert set(re.findall(r'^                "(\w+)": \{"type"', action, re.MULTILINE)) == documented
+    # What the playbook hands over from task to task is no variable of the operator.
+    of_the_playbook = (documented | set(yaml.safe_load(diagnose_info.DOCUMENTATION)["options"])) - {
+        "seen",
+        "members",
+        "bodies",
+    }
+    assert set(re.findall(r"pd_diagnose_(\w+)", (ROOT / "playbooks/diagnose.yml").read_text())) == of_the_playbook
+    table = re.findall(r"^\| `pd_diagnose_(\w+)`", (ROOT / "docs/diagnose.md").read_text(), re.MULTILINE)
+    assert set(table) == of_the_playbook

@@ -32,16 +32,17 @@ def wave(at: int) -> float:
 
 def served(stuck: bool = False) -> dict[str, dict[str, Any]]:
     """Return 70 samples of each engine; where it is stuck, 40 requests stay in flight at prefill."""
-    prefill, decode = [], []
+    prefill, decode, progress = [], [], 0.0
     for at in range(70):
         load = wave(at) if not stuck or at < 30 else 0.0
+        progress += round(900 * load)
         inflight = 40 if stuck and at >= 20 else round(12 * load)
+        running = {"prefill": round(6 * load), "decode": round(32 * load)}
         prefill.append(
-            sample(at, running=round(6 * load), prefill_bootstrap=round(4 * load), prefill_inflight=inflight)
+            sample(at, running=running["prefill"], prefill_bootstrap=round(4 * load), prefill_inflight=inflight)
         )
-        decode.append(
-            sample(at, running=round(32 * load), decode_transfer=round(5 * load), throughput=900 * load, progress=at)
-        )
+        speed = {"throughput": 900 * load, "progress": progress}
+        decode.append(sample(at, running=running["decode"], decode_transfer=round(5 * load), **speed))
     return {PREFILL: {"role": "prefill", "samples": prefill}, DECODE: {"role": "decode", "samples": decode}}
 
 
