@@ -22,7 +22,9 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _diagnosis,
     _facts,
     _hypotheses,
+    _ledger,
     _metrics,
+    _profiles,
     _redact,
     _series,
     _verify,
@@ -107,7 +109,8 @@ def incarnation(
         "invocation_id": invocation,
         "generation": generation,
         # None where no co-restart is on record.
-        "as_left": ledger.get("incarnation") == invocation if generation else None,
+        "on_record": ledger.get("incarnation") == invocation if generation else None,
+        "outcome": str(ledger.get("outcome") or "not at its end"),
         "starts": [one["at"] for one in history.get("starts", [])],
         "ends": history.get("ends", []),
     }
@@ -135,14 +138,17 @@ def order(incarnations: list[dict[str, Any]]) -> list[dict[str, str]]:
         for one in [one for one in after if one not in early][-1:]:
             apart = pictures.ago(one["started_at"] - last["started_at"])
             lines.append((QUIET, "{0} is {1} newer than {2}.".format(one["name"], apart, last["name"])))
-    generations = sorted({one["generation"] for one in incarnations if one["generation"]})
     for one in incarnations:
-        if one["as_left"] is False:
-            words = "{0} is not the incarnation that generation {1} left: something else started it."
+        if one["on_record"] is False:
+            words = "{0} is not on record of generation {1}: that did not end, or something else started it."
             lines.append((BAD, words.format(one["name"], one["generation"])))
+        elif one["on_record"] and one["outcome"] != _ledger.OK:
+            lines.append((NOTE, "{0}: its last co-restart is {1}.".format(one["name"], one["outcome"])))
+    generations = sorted({one["generation"] for one in incarnations if one["generation"]})
     if len(generations) > 1:
-        lines.append((NOTE, "Generations differ: {0}.".format(", ".join(str(one) for one in generations))))
-    elif incarnations and all(one["as_left"] for one in incarnations):
+        # A co-restart of the routers alone makes a generation of theirs.
+        lines.append((QUIET, "They are of generations {0}.".format(", ".join(str(one) for one in generations))))
+    elif incarnations and all(one["on_record"] and one["outcome"] == _ledger.OK for one in incarnations):
         lines.append((GOOD, "All are as the co-restart of generation {0} left them.".format(generations[0])))
     return [{"look": look, "words": words} for look, words in lines]
 
@@ -156,7 +162,7 @@ def _life(incarnations: list[dict[str, Any]], now: float) -> dict[str, Any]:
         earlier = ranked[rank - 2]["started_at"] if rank > 1 else None
         generation = "no co-restart on record"
         if one["generation"]:
-            words = "generation {0}" if one["as_left"] else "started after generation {0} by something else"
+            words = "generation {0}" if one["on_record"] else "not on record of generation {0}"
             generation = words.format(one["generation"])
         rows.append(
             {
@@ -170,7 +176,7 @@ def _life(incarnations: list[dict[str, Any]], now: float) -> dict[str, Any]:
                 else "",
                 "generation": generation,
                 "invocation": one["invocation_id"][:8],
-                "look": BAD if one["as_left"] is False else QUIET,
+                "look": BAD if one["on_record"] is False else QUIET,
             }
         )
     return {"order": order(incarnations), "picture": pictures.timeline(incarnations, now), "rows": rows}
@@ -194,7 +200,9 @@ def verify_page(content: dict[str, Any]) -> str:
         ``cluster``, ``written_at`` (seconds since the epoch), ``incarnations`` (see :func:`incarnation`).
     """
     good = content["outcome"] == _verify.OK
-    sent, served = (sum(part[key] for part in content["parts"]) for key in ("wanted", "good"))
+    # A stream that its client left has no answer.
+    answered = [part for part in content["parts"] if part["part"] != _profiles.ABORTS]
+    wanted, served = (sum(part[key] for part in answered) for key in ("wanted", "good"))
     engines = [
         dict(one, name=name, look=GOOD if one["verdict"] in _series.GOOD else BAD)
         for name, one in content["series"].items()
@@ -204,7 +212,7 @@ def verify_page(content: dict[str, Any]) -> str:
         cluster=content["cluster"],
         look=GOOD if good else BAD,
         title="It serves" if good else "Verification failed",
-        summary="{0} of {1} answers are good. No engine holds a stuck request.".format(served, sent) if good else "",
+        summary="{0} of {1} answers are good. No engine holds a stuck request.".format(served, wanted) if good else "",
         failures=content["failures"],
         command="" if good else DIAGNOSE.format(content["cluster"]),
         profile=content["profile"],
@@ -225,7 +233,8 @@ def _rules_of_verify(content: dict[str, Any]) -> list[dict[str, str]]:
         evidence = part["why"] or "{0} of {1} ({2})".format(part["good"], part["wanted"], part["shape"])
         if part["dropped"]:
             evidence += "; {0} left by their client".format(part["dropped"])
-        rule = "{0}: every answer is good".format(part["part"].replace("_", " "))
+        must = "most streams are taken" if part["part"] == _profiles.ABORTS else "every answer is good"
+        rule = "{0}: {1}".format(part["part"].replace("_", " "), must)
         rows.append((_OUTCOMES.get(part["outcome"], NOTE), part["outcome"], rule, evidence))
     for name, one in content["series"].items():
         look = GOOD if one["verdict"] in _series.GOOD else BAD

@@ -59,8 +59,10 @@ def restart_alone(decode) -> None:
 def test_a_healthy_cluster_is_called_healthy_and_left_alone(dsv4, run_playbook, diagnose, tmp_path):
     assert run_playbook("co_restart").rc == 0
     before = dsv4.incarnations()
-    done = diagnose(nudge=True, save=str(tmp_path / "bundle.tgz"), fail_unless_healthy=True)
+    saved = {"save": str(tmp_path / "bundle.tgz"), "report_dir": str(tmp_path)}
+    done = diagnose(nudge=True, fail_unless_healthy=True, **saved)
     assert done.rc == 0, done
+    assert "All are as the co-restart of generation" in (tmp_path / "diagnose-dsv4.html").read_text()
     assert "cluster dsv4: healthy (certain)" in done.stdout, done
     assert "one request through sglang-dsv4-router.service on box1: answered" in done.stdout
     assert "changed=0" in done.stdout

@@ -47,7 +47,9 @@ def test_H12_stress_passes_is_reported_and_shows_no_key(dsv4, run_playbook, tmp_
     assert good["sequential"] == (8, 8) and good["agentic"] == (90, 90) and good["concurrent"] == (200, 200)
     assert report["recovery"]["recovered"]
     assert all(one["samples"] for one in report["series"].values())
-    assert KEY not in done.stdout + done.stderr + json.dumps(report)
+    page = (tmp_path / "reports" / "verify-dsv4.html").read_text()
+    assert "It serves" in page and "All are as the co-restart of generation" in page
+    assert KEY not in done.stdout + done.stderr + json.dumps(report) + page
     stored = dsv4.one("router").on.file("/var/lib/sglang-pd/baselines/dsv4.json")
     assert list(json.loads(stored.content_string)["revisions"]) == [report["revision"]]
 

@@ -44,6 +44,13 @@ def test_archive_holds_nothing_that_users_do_not_need(archive: Path) -> None:
     assert not [name for name in names if name.endswith((".pyc", "~")) or "__pycache__" in name or ".cache" in name]
 
 
+def test_archive_holds_the_templates_of_reports(archive: Path) -> None:
+    folder = "plugins/plugin_utils/report_page"
+    with tarfile.open(archive) as content:
+        shipped = {name for name in content.getnames() if name.startswith(folder + "/")}
+    assert shipped == {f"{folder}/{one.name}" for one in (ROOT / folder).iterdir()} != set()
+
+
 def test_installed_elsewhere_its_playbooks_and_docs_work(archive: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path), "PYTHONPATH": ""}
     command = ["ansible-galaxy", "collection", "install", str(archive), "-p", str(tmp_path)]

@@ -50,12 +50,13 @@ def records(part: dict[str, Any], bad: str = "") -> list[dict[str, Any]]:
     """Return what became of each request of a part; with ``bad`` the second half is not served, for that reason."""
     found = []
     for lane, requests in enumerate(part["lanes"]):
-        for number in range(len(requests)):
+        for number, request in enumerate(requests):
             turn = len(found)
             seconds = 1.177 if part["cold_first"] and number == 0 else 0.55 + 0.3 * abs(math.sin(turn * 7)) ** 3
             good = not bad or turn * 2 < len(part["lanes"]) * len(requests)
             one = {"lane": lane, "number": number, "good": good, "seconds": round(seconds if good else 35, 4)}
-            one.update(first_seconds=round(seconds / 3, 4) if part["lanes"][0][0]["stream"] else None)
+            one.update(first_seconds=round(seconds / 3, 4) if request["stream"] else None)
+            one.update({"dropped": 3} if "drop" in request else {})
             one.update(tokens=24 if good else 0, **({} if good else {"why": bad}))
             found.append(one)
     return found

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _diagnosis, _observations
@@ -86,6 +87,7 @@ def hostile_verification() -> dict[str, Any]:
     return content
 
 
+@functools.lru_cache(maxsize=1)
 def pages() -> dict[str, str]:
     """Return every kind of page by a name of it."""
     recorded = captures()

@@ -122,6 +122,12 @@ def test_a_failed_verification_names_its_failures_and_what_helps() -> None:
     assert "Requests that failed" in words
 
 
+def test_streams_that_were_left_count_as_no_answers() -> None:
+    words = words_of(report.verify_page(verified(profile="stress", concurrent_requests=32, sessions=8)))
+    assert "aborts: most streams are taken 200 of 200 (200 streams); 200 left by their client" in words
+    assert "73 of 73 answers are good" in words
+
+
 def test_what_was_refused_says_so_and_has_no_pictures() -> None:
     words = words_of(PAGES["refused"])
     assert "host d did not answer: no route" in words and "Nothing was sent, so nothing was judged." in words
@@ -189,10 +195,25 @@ def test_a_decode_that_is_older_than_prefill_is_marked() -> None:
     assert "decode on d is 5 h older than prefill on p." in words_of(sighted(prefill_alone))
 
 
-def test_what_something_else_started_is_marked() -> None:
+def test_what_is_not_on_record_is_marked() -> None:
     lines = lines_of(3600, 3540, 3500, ledger={"incarnation": "another", "generation": 4})
-    assert ("bad", "decode on d is not the incarnation that generation 4 left: something else started it.") in lines
+    assert [words for look, words in lines if look == "bad"][1].startswith(
+        "decode on d is not on record of generation 4"
+    )
     assert not [words for look, words in lines if look == "good"]
+    assert "not on record of generation 4" in words_of(PAGES["founding"])
+
+
+def test_a_co_restart_that_did_not_end_well_is_told() -> None:
+    lines = lines_of(3600, 3540, 3500, ledger={"outcome": "failed"})
+    assert ("note", "prefill on p: its last co-restart is failed.") in lines
+    assert not [words for look, words in lines if look == "good"]
+
+
+def test_a_restart_of_routers_alone_is_no_fault() -> None:
+    seen = incarnations(3600, 3540, 60)
+    seen[2]["generation"] = 2
+    assert report.order(seen)[-1] == {"look": "quiet", "words": "They are of generations 1, 2."}
 
 
 def test_a_start_that_is_not_known_is_told() -> None:
