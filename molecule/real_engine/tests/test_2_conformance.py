@@ -84,12 +84,15 @@ def looks(on: Callable[[str], Host]) -> Iterator[dict[tuple[str, str, str], dict
             if role == "router":
                 look("before requests")
             members[role].systemctl("start")
+            if role != "router":
+                await_health(members[role])
+            # Afterwards: a stand-in that waited for the real engine would be idle for longer, and an
+            # engine that is idle for long enough shows gauges which a fresh one does not.
             box.check_output(
                 f"systemd-run --unit=stand-in-{role} --collect --setenv=STAND_IN_FAULTS_DIR=/nowhere "
                 f"{as_stand_in(members[role])}"
             )
             if role != "router":
-                await_health(members[role])
                 wait_for("the stand-in is healthy", lambda role=role: healthy(box, PORTS[str(members[role].port)]))
         router = members["router"].port
         for port in (router, int(PORTS[str(router)])):
