@@ -74,6 +74,7 @@ def _switch(name: str, roles: tuple[str, ...] = BOTH) -> Flag:
 #: Where a spelling depends on the version it was tried on that version's own parser.
 TABLE: dict[str, Flag | Variable | VariableName] = {
     "model_path": _flag("--model-path"),
+    "model_revision": _flag("--revision"),
     "served_model_name": _flag("--served-model-name"),
     "trust_remote_code": _switch("--trust-remote-code"),
     "tp_size": _flag("--tp-size"),
@@ -112,6 +113,7 @@ TABLE: dict[str, Flag | Variable | VariableName] = {
 #: decode's scheduler on first contact or is not noticed by the engine at all.
 MUST_AGREE = (
     "model_path",
+    "model_revision",
     "served_model_name",
     "page_size",
     "kv_cache_dtype",

@@ -44,12 +44,16 @@ ENGINE_KEYS = (
     "extra_env",
 )
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*$")
+#: A cluster or an engine by its name: part of the unit name.
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*$")
 
 
-def problem(rule: str, message: str, host: str = "", variable: str = "") -> dict[str, str]:
-    """Return one problem: which rule, what is wrong, and where to mend it."""
-    return {"rule": rule, "message": message, "host": host, "variable": variable}
+def problem(rule: str, message: str, host: str = "", variable: str = "", **of: str) -> dict[str, str]:
+    """Return one problem: which rule, what is wrong, and where to mend it.
+
+    :param of: ``unit`` that it is a problem of, where members are looked at together.
+    """
+    return dict({"rule": rule, "message": message, "host": host, "variable": variable}, **of)
 
 
 def describe_problem(item: dict[str, str]) -> str:
@@ -192,7 +196,7 @@ def resolve_engines(
 def _problems_of_engine(engine: dict[str, Any]) -> list[dict[str, str]]:
     host, role = engine["host"], engine["role"]
     found = []
-    if not _NAME.match(engine["cluster"]):
+    if not NAME.match(engine["cluster"]):
         found.append(
             problem(
                 "names are unit names",
@@ -280,10 +284,18 @@ def serving(members: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def problems_of(members: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return what is wrong with members taken together, of one or of several clusters."""
     found: list[dict[str, str]] = []
-    for name in sorted({m["cluster"] for m in members}):
-        found += _problems_of_cluster(name, [m for m in members if m["cluster"] == name])
-    for host in sorted({m["host"] for m in members}):
-        found += _problems_of_host(host, [m for m in members if m["host"] == host])
+    for name, its in sorted(by(members, "cluster").items()):
+        found += [dict(item, cluster=name) for item in _problems_of_cluster(name, its)]
+    for host, its in sorted(by(members, "host").items()):
+        found += _problems_of_host(host, its)
+    return found
+
+
+def by(members: Iterable[dict[str, Any]], key: str) -> dict[str, list[dict[str, Any]]]:
+    """Return members by the value of one of their keys."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for member in members:
+        found.setdefault(member[key], []).append(member)
     return found
 
 
@@ -322,8 +334,7 @@ def _problems_of_cluster(name: str, members: list[dict[str, Any]]) -> list[dict[
                     variable="pd_engine_" + ("sglang_version" if key == "version" else key),
                 )
             )
-    for engine in sorted({m["engine"] for m in members if m["role"] != ROUTER}):
-        ranks = [m for m in members if m["engine"] == engine]
+    for engine, ranks in sorted(by((m for m in members if m["role"] != ROUTER), "engine").items()):
         wanted = ranks[0]["nnodes"]
         if sorted(m["node_rank"] for m in ranks) != list(range(wanted)):
             found.append(
@@ -337,6 +348,7 @@ def _problems_of_cluster(name: str, members: list[dict[str, Any]]) -> list[dict[
                     ),
                     ranks[0]["host"],
                     "pd_{0}_node_rank".format(ranks[0]["role"]),
+                    unit=ranks[0]["unit"],
                 )
             )
     return found
@@ -368,6 +380,7 @@ def _problems_of_host(host: str, members: list[dict[str, Any]]) -> list[dict[str
                     "two {0} members are both {1}: give the engines names".format(member["role"], member["unit"]),
                     host,
                     "pd_{0}_engines".format(member["role"]),
+                    unit=member["unit"],
                 )
             )
         units[member["unit"]] = member["cluster"]
@@ -381,6 +394,7 @@ def _problems_of_host(host: str, members: list[dict[str, Any]]) -> list[dict[str
                         ),
                         host,
                         variable,
+                        unit=member["unit"],
                     )
                 )
             else:
@@ -393,6 +407,7 @@ def _problems_of_host(host: str, members: list[dict[str, Any]]) -> list[dict[str
                         "GPU {0} is given to {1} and to {2}".format(gpu, gpus[gpu], member["unit"]),
                         host,
                         "pd_{0}_gpus".format(member["role"]),
+                        unit=member["unit"],
                     )
                 )
             gpus.setdefault(gpu, member["unit"])

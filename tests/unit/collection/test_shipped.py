@@ -21,6 +21,7 @@ ALLOWED = {
     "README.md",
     "changelogs",
     "docs",
+    "extensions",
     "inventory",
     "meta",
     "playbooks",
