@@ -64,7 +64,6 @@ clusters:
         - {host: gpu1.example.com}
 """
 
-import itertools
 import pathlib
 from typing import Any
 
@@ -72,7 +71,7 @@ from ansible.errors import AnsibleParserError
 from ansible.module_utils.basic import missing_required_lib
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _fleet, _topology
-from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import fleet_schema, marked_yaml
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import fleet_file, fleet_schema, marked_yaml
 
 try:
     # Since ansible-core 2.19 a text is a template only where somebody says so.
@@ -82,10 +81,6 @@ except ImportError:
     def trust_as_template(value: str) -> str:
         """Return the text as it is."""
         return value
-
-
-#: Problems that are told at a time.
-MOST_PROBLEMS = 100
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -102,19 +97,14 @@ class InventoryModule(BaseInventoryPlugin):
         super().parse(inventory, loader, path, cache)
         if fleet_schema.jsonschema is None:
             raise AnsibleParserError(missing_required_lib("jsonschema", reason="to check {0}".format(path)))
-        data, mark, problems = marked_yaml.load(self._text(path))
-        if data is None and not problems:
-            problems = [_fleet.problem("the file follows its schema", "the file is empty", ())]
-        elif data is not None:
-            problems += self._problems(data)
+        data, mark, problems = fleet_file.read(self._text(path))
+        problems += self._described_twice(data)
         if problems:
-            lines = _lines(path, mark, problems)
-            count = "1 problem" if len(problems) == 1 else "{0} problems".format(len(problems))
+            lines = fleet_file.describe(path, mark, problems)
             # Ansible would print an exception's text as one paragraph, or twice.
-            self.display.error(
-                "Refused, {0} in the topology:\n- {1}".format(count, "\n- ".join(lines)), wrap_text=False
-            )
-            raise AnsibleParserError("{0} in the topology, told above; the first is {1}".format(count, lines[0]))
+            self.display.error("Refused, wrong in the topology:\n- {0}".format("\n- ".join(lines)), wrap_text=False)
+            others = "" if len(lines) == 1 else ", told above with the others ({0} in all)".format(len(lines))
+            raise AnsibleParserError(lines[0] + others)
 
         groups, variables, _none = _fleet.inventory(_fleet.members_of(data))
         for group, hosts in groups.items():
@@ -137,23 +127,20 @@ class InventoryModule(BaseInventoryPlugin):
         finally:
             self.loader.cleanup_tmp_file(readable)
 
-    def _problems(self, data: Any) -> list[dict[str, Any]]:
-        """Return what is wrong with the file's data."""
-        schema = fleet_schema.read()
-        problems = list(itertools.islice(fleet_schema.problems_of(data, schema), MOST_PROBLEMS))
-        judged = _fleet.forget(data, problems) if problems else data
-        return problems + _fleet.problems_of(judged, fleet_schema.defaults(schema)) + self._described_twice(judged)
-
     def _described_twice(self, data: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return hosts that another source of the inventory has in clusters: one of the two would be lost."""
+        """Return what another source of the inventory describes, too: the later one would win, by halves."""
+        rule, roles = "one file describes a cluster and a host", set(_topology.GROUPS.values())
         found = []
+        for name in data["clusters"]:
+            group = self.inventory.groups.get(_fleet.cluster_group(name))
+            if group and group.hosts:
+                message = "another source of the inventory has hosts in group {0} already".format(group.name)
+                found.append(_fleet.problem(rule, message, ("clusters", name)))
         for member in _fleet.members_of(data):
             host = self.inventory.hosts.get(member.host)
-            other = _topology.clusters_of(host.vars.get("pd_cluster")) if host else []
-            if other:
-                message = "host {0} is described by another source of the inventory, too (cluster {1})"
-                message = message.format(member.host, ", ".join(other))
-                found.append(_fleet.problem("one file describes a host", message, member.path + ("host",)))
+            if host and ("pd_cluster" in host.vars or roles & {group.name for group in host.get_groups()}):
+                message = "host {0} is a member of a cluster in another source of the inventory already"
+                found.append(_fleet.problem(rule, message.format(member.host), member.path + ("host",)))
         return found
 
     def _value(self, value: Any) -> Any:
@@ -167,20 +154,3 @@ class InventoryModule(BaseInventoryPlugin):
         if isinstance(value, dict):
             return {self._value(name): self._value(item) for name, item in value.items()}
         return value
-
-
-def _lines(path: str, mark: marked_yaml.Mark, problems: list[dict[str, Any]]) -> list[str]:
-    """Return the problems of a file as text, a line each, in the order of the file."""
-    for item in problems:
-        item.setdefault("line", marked_yaml.line_of(mark, item["path"]))
-    lines = [
-        "{0}:{1}: {2}{3} [rule: {4}]".format(path, item["line"], _where(item["path"]), item["message"], item["rule"])
-        for item in sorted(problems, key=lambda item: item["line"])[:MOST_PROBLEMS]
-    ]
-    left = len(problems) - len(lines)
-    return lines + ["and {0} more".format(left)] if left else lines
-
-
-def _where(path: tuple[Any, ...]) -> str:
-    where = "".join("[{0}]".format(key) if isinstance(key, int) else ".{0}".format(key) for key in path)
-    return where[1:] + ": " if where else ""

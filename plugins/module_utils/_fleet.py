@@ -269,6 +269,10 @@ def problems_of(data: dict[str, Any], defaults: dict[str, dict[str, Any]]) -> li
             problems.append(_placed(item, of_member[item["host"], item["unit"]]))
         else:
             problems.append(_placed_in_cluster(item, of_cluster[item["cluster"]]))
+    for name in data["clusters"]:
+        if str(name) not in of_cluster:
+            for item in _topology.problems_of_cluster(str(name), []):
+                problems.append(problem(item["rule"], item["message"], ("clusters", name, "members")))
     return _once(problems)
 
 
@@ -399,25 +403,27 @@ def forget(data: Any, problems: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _forget_one(data: dict[str, Any], path: Path) -> None:
-    if path[:1] == ("defaults",):
-        if len(path) < 3:
-            # All clusters lean on it.
-            data["clusters"] = {}
-        elif isinstance(data["defaults"].get(path[1]), dict):
-            data["defaults"][path[1]][path[2]] = UNKNOWN
+    of_member = path[2:3] == ("members",)
+    if path[:1] == ("defaults",) and len(path) < 3:
+        # All clusters lean on it.
+        data["clusters"] = {}
+    elif path[:1] == ("defaults",):
+        _make_unknown(data, path[:3])
+    elif path[:1] != ("clusters",) or len(path) < 2:
         return
-    if path[:1] != ("clusters",) or len(path) < 2:
-        return
-    cluster = data["clusters"].get(path[1])
-    if not isinstance(cluster, dict):
-        return
-    section = cluster
-    word = 2
-    if path[2:3] == ("members",) and len(path) >= 6 and path[5] not in _IDENTITY + ("nnodes", "node_rank"):
-        section = cluster["members"][path[3]]
-        word = 4
-    elif path[2:3] == ("members",) or len(path) < 4:
-        del data["clusters"][path[1]]
-        return
-    if isinstance(section[path[word]], dict):
-        section[path[word]][path[word + 1]] = UNKNOWN
+    elif of_member and len(path) > 5 and path[5] not in _IDENTITY + ("nnodes", "node_rank"):
+        _make_unknown(data, path[:6])
+    elif of_member or len(path) < 4:
+        data["clusters"].pop(path[1], None)
+    else:
+        _make_unknown(data, path[:4])
+
+
+def _make_unknown(data: Any, path: Path) -> None:
+    """Make a value unknown, unless something around it is gone or unknown already."""
+    for key in path[:-1]:
+        if not isinstance(data, (dict, list)) or (isinstance(data, dict) and key not in data):
+            return
+        data = data[key]
+    if isinstance(data, dict):
+        data[path[-1]] = UNKNOWN

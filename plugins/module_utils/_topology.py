@@ -285,7 +285,7 @@ def problems_of(members: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return what is wrong with members taken together, of one or of several clusters."""
     found: list[dict[str, str]] = []
     for name, its in sorted(by(members, "cluster").items()):
-        found += [dict(item, cluster=name) for item in _problems_of_cluster(name, its)]
+        found += [dict(item, cluster=name) for item in problems_of_cluster(name, its)]
     for host, its in sorted(by(members, "host").items()):
         found += _problems_of_host(host, its)
     return found
@@ -299,7 +299,8 @@ def by(members: Iterable[dict[str, Any]], key: str) -> dict[str, list[dict[str, 
     return found
 
 
-def _problems_of_cluster(name: str, members: list[dict[str, Any]]) -> list[dict[str, str]]:
+def problems_of_cluster(name: str, members: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return what is wrong with the members of one cluster taken together."""
     found = []
     for role in STAGES:
         if not any(m["role"] == role for m in members):

@@ -65,9 +65,8 @@ def load(text: str) -> tuple[Any, Mark, list[dict[str, Any]]]:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         return None, Mark(1, {}), [_problem("character #x{0:x} cannot be in YAML".format(error.character), line)]
-    except (RecursionError, ValueError) as error:
-        message = "nested too deeply" if isinstance(error, RecursionError) else "a value cannot be read"
-        return None, Mark(1, {}), [_problem(message, 1)]
+    except RecursionError:
+        return None, Mark(1, {}), [_problem("nested too deeply", 1)]
     finally:
         if loader is not None:
             loader.dispose()
@@ -122,7 +121,11 @@ class _Reader:
             value = Tagged("{{{{ {0} of line {1} }}}}".format(node.tag[1:], node.start_mark.line + 1))
             value.source = yaml.serialize(node)
             return value
-        return self.loader.construct_object(node)
+        try:
+            return self.loader.construct_object(node)
+        except ValueError as error:
+            # A date of the month 13, for instance.
+            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
 
     def sequence(self, node: yaml.Node, path: tuple[Any, ...]) -> tuple[Any, Mark, int]:
         values, marks, size = [], {}, 1
@@ -141,7 +144,7 @@ class _Reader:
                 raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark)
             if key_node.value in seen and key_node.tag != _MERGE:
                 message = "{0} is given twice, in line {1} before".format(key_node.value, seen[key_node.value])
-                self.problems.append(_problem(message, line, path))
+                self.problems.append(_problem(message, line, path + (key_node.value,)))
             seen.setdefault(key_node.value, line)
         if any(key_node.tag == _MERGE for key_node, _value in node.value):
             self.loader.flatten_mapping(node)
@@ -152,8 +155,8 @@ class _Reader:
             key = self.scalar(key_node)
             if not isinstance(key, str) and "vars" not in path:
                 message = "key {0} is no text: write it in quotes".format(key_node.value)
-                self.problems.append(_problem(message, key_node.start_mark.line + 1, path))
                 key = key_node.value
+                self.problems.append(_problem(message, key_node.start_mark.line + 1, path + (key,)))
             value, mark, its_size = self.read(value_node, path + (key,))
             values[key] = value
             marks[key] = Mark(key_node.start_mark.line + 1, mark.inner)
