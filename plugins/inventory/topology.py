@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: topology
 short_description: SGLang prefill/decode clusters from one file
-version_added: 0.2.0
+version_added: 0.1.0
 author:
   - InferOps maintainers
 description:
@@ -16,7 +16,7 @@ description:
     variables that a hand-written inventory has - C(pd_prefill), C(pd_decode), C(pd_router), C(pd_cluster), and the
     variables of the roles; and a group C(pd_cluster_NAME) for each cluster.
   - The file is checked as a whole, by the JSON schema C(extensions/schemas/sglang_pd.schema.json) of this collection
-    and by the rules of P(inferops.sglang_pd.preflight#playbook). All that is wrong is told at once, with its lines.
+    and by the rules of the playbook C(inferops.sglang_pd.preflight). All that is wrong is told at once, with its lines.
   - Words are the names of the roles' variables without their prefix. Values may be templates and may be encrypted.
 requirements:
   - jsonschema (Python library) on the controller

@@ -60,8 +60,7 @@ def load(text: str) -> tuple[Any, Mark, list[dict[str, Any]]]:
         return value, mark, reader.problems
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
-        message = " ".join(part for part in (error.context, error.problem) if part)
-        return None, Mark(1, {}), [_problem(message, at.line + 1 if at else 1)]
+        return None, Mark(1, {}), [_problem(_words(error), at.line + 1 if at else 1)]
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         return None, Mark(1, {}), [_problem("character #x{0:x} cannot be in YAML".format(error.character), line)]
@@ -80,6 +79,20 @@ def line_of(mark: Mark, path: tuple[Any, ...]) -> int:
             break
         mark = inner
     return mark.line
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """What we refuse at a place, beside PyYAML itself."""
+
+
+def _words(error: yaml.MarkedYAMLError) -> str:
+    """Return an error's words, without the value: that may be a secret which somebody forgot to put in quotes."""
+    message = " ".join(part for part in (error.context, error.problem) if part)
+    if isinstance(error, yaml.composer.ComposerError) and "alias" in message:
+        return "an alias is not defined; a text that begins with * goes in quotes"
+    if isinstance(error, yaml.constructor.ConstructorError) and "merging" not in message:
+        return "an unknown tag, or a value that does not fit its tag; a text that begins with ! goes in quotes"
+    return message
 
 
 def _problem(message: str, line: int, path: tuple[Any, ...] = ()) -> dict[str, Any]:
@@ -111,7 +124,7 @@ class _Reader:
         found = self.done[id(node)]
         if found[2] > MOST_VALUES:
             message = "more than {0} values once aliases are written out".format(MOST_VALUES)
-            raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
+            raise _Refused(None, None, message, node.start_mark)
         return found
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
@@ -124,8 +137,7 @@ class _Reader:
         try:
             return self.loader.construct_object(node)
         except ValueError as error:
-            # A date of the month 13, for instance.
-            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+            raise _Refused(None, None, "no such date or number", node.start_mark) from error
 
     def sequence(self, node: yaml.Node, path: tuple[Any, ...]) -> tuple[Any, Mark, int]:
         values, marks, size = [], {}, 1
@@ -141,7 +153,7 @@ class _Reader:
         for key_node, _value in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark)
+                raise _Refused(None, None, "a key is no text", key_node.start_mark)
             if key_node.value in seen and key_node.tag != _MERGE:
                 message = "{0} is given twice, in line {1} before".format(key_node.value, seen[key_node.value])
                 self.problems.append(_problem(message, line, path + (key_node.value,)))

@@ -68,6 +68,7 @@ def test_installed_elsewhere_its_playbooks_and_docs_work(archive: Path, tmp_path
     for kind, names in (
         ("module", ["member_info", "co_restart_plan", "co_restart", "co_restart_step", "engine_patch"]),
         ("role", ["pd_engine", "pd_prefill", "pd_decode", "pd_router"]),
+        ("inventory", ["topology"]),
     ):
         for name in names:
             command = ["ansible-doc", "--type", kind, f"inferops.sglang_pd.{name}"]
@@ -75,3 +76,6 @@ def test_installed_elsewhere_its_playbooks_and_docs_work(archive: Path, tmp_path
             assert done.returncode == 0, done.stderr
             assert name in done.stdout
             assert "WARNING" not in done.stderr
+    command = ["ansible-inventory", "-i", str(ROOT / "inventory/fleet"), "--graph"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert "|--@pd_cluster_dsv4:" in done.stdout, done.stderr

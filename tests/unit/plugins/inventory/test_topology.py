@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[4]
-EXAMPLES = ROOT / "inventory/fleet"
+SHOWN = ROOT / "inventory/fleet"
 GOOD = """\
 plugin: inferops.sglang_pd.topology
 defaults:
@@ -62,7 +62,7 @@ def file(folder: Path, text: str, name: str = "fleet.sglang_pd.yml") -> Path:
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    return listed(EXAMPLES)
+    return listed(SHOWN)
 
 
 @pytest.mark.parametrize("by_hand", ["one_box", "multi_node"])
@@ -75,7 +75,7 @@ def test_the_examples_give_the_groups_and_variables_of_the_hand_written_inventor
 
 
 def test_the_graph_of_the_examples_reads_well() -> None:
-    done = ansible("ansible-inventory", "-i", EXAMPLES, "--graph")
+    done = ansible("ansible-inventory", "-i", SHOWN, "--graph")
     assert done.stdout == (
         "@all:\n"
         "  |--@ungrouped:\n"
@@ -104,7 +104,7 @@ def test_the_graph_of_the_examples_reads_well() -> None:
 
 
 def test_the_examples_pass_the_preflight_and_hold_the_founding_settings(example: Any) -> None:
-    done = ansible("ansible-playbook", "-i", EXAMPLES, "inferops.sglang_pd.preflight")
+    done = ansible("ansible-playbook", "-i", SHOWN, "inferops.sglang_pd.preflight")
     assert done.returncode == 0, done.stdout
     its = example["_meta"]["hostvars"]["gpu1.example.com"]
     assert its["pd_engine_target_ctas"] == 512
@@ -115,7 +115,7 @@ def test_the_examples_pass_the_preflight_and_hold_the_founding_settings(example:
 
 def test_limit_takes_a_cluster_by_its_group() -> None:
     playbook = "inferops.sglang_pd.preflight"
-    done = ansible("ansible-playbook", "-i", EXAMPLES, playbook, "--limit", "pd_cluster_dsv4", "--list-hosts")
+    done = ansible("ansible-playbook", "-i", SHOWN, playbook, "--limit", "pd_cluster_dsv4", "--list-hosts")
     assert re.search(r"hosts \(1\):\n +gpu1\.example\.com\n", done.stdout), done.stdout
 
 

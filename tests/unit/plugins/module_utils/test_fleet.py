@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _fleet
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import fleet_file, marked_yaml
 
+ROOT = Path(__file__).resolve().parents[4]
 #: Two clusters: one on a box, one over five hosts with an engine that spans two of them.
 GOOD = """\
 plugin: inferops.sglang_pd.topology
@@ -102,6 +105,11 @@ def test_a_good_fleet_has_no_problems_and_the_groups_of_a_hand_written_inventory
         {"name": "second", "port": 30012, "gpus": [4, 5, 6, 7], "settings": {"max_running_requests": 512}},
     ]
     assert (its["p1b"]["pd_prefill_nnodes"], its["p1b"]["pd_prefill_node_rank"]) == (2, 1)
+
+
+def test_the_file_that_the_documentation_shows_is_good() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/fleet.md").read_text(), re.DOTALL)
+    assert read(text)[1] == []
 
 
 def test_what_comes_later_wins_fleet_cluster_role_member() -> None:
@@ -360,6 +368,9 @@ def test_what_is_added_up_must_be_written_out() -> None:
         ('api_key: "{{ vault_api_key }}"', "extra_env: canary"),
         ('api_key: "{{ vault_api_key }}"', "api_key: canary\n    api_key: canary2"),
         ('api_key: "{{ vault_api_key }}"', "api_key: *canary"),
+        ('api_key: "{{ vault_api_key }}"', "api_key: !canary"),
+        ('api_key: "{{ vault_api_key }}"', "api_key: !!int canary"),
+        ('api_key: "{{ vault_api_key }}"', "api_key: [canary"),
         ("  engine:\n    transfer_backend: nixl\n", "  engine: canary\n  vars:\n"),
         ("  small:\n", "  small:\n    api_key: canary\n"),
         ("  small:\n", "  small:\n    vars: {pd_engine_api_key: canary}\n"),
@@ -369,7 +380,7 @@ def test_no_value_of_a_secret_is_told(change: tuple[str, str]) -> None:
     _data, problems = read(changed(change))
     assert problems
     told = str([(item["rule"], item["message"], item["path"]) for item in problems])
-    assert "canary" not in told.replace("undefined alias canary", "")
+    assert "canary" not in told
 
 
 @pytest.mark.parametrize(
