@@ -251,7 +251,8 @@ def problems_of(data: dict[str, Any], defaults: dict[str, dict[str, Any]]) -> li
     :param defaults: default values of the roles' variables: by section, then by word.
     """
     described = members_of(data)
-    problems = inventory(described)[2] + _names(described)
+    _groups, variables, problems = inventory(described)
+    problems += _names(described)
     members = []
     of_member = {}
     hidden = itertools.count(-1, -1)
@@ -259,6 +260,9 @@ def problems_of(data: dict[str, Any], defaults: dict[str, dict[str, Any]]) -> li
         resolved, found = _resolve(one, defaults, hidden)
         problems += [_placed(item, one) for item in found]
         for member in resolved:
+            # The host's, whichever of its members says it.
+            version = variables[one.host].get("pd_engine_sglang_version", defaults["engine"].get("sglang_version"))
+            member["version"] = "" if is_unknown(version) or one.role == _topology.ROUTER else version
             of_member[member["host"], member["unit"]] = one
         members += resolved
     of_cluster: dict[str, list[Member]] = {}
@@ -308,13 +312,7 @@ def _resolve(
     # What must agree stays, for _comparable to see.
     settings = {w: value for w, value in settings.items() if w in _settings.MUST_AGREE or not is_unknown(value)}
     flat["settings"] = {}
-    resolved, problems = _topology.resolve_engines(
-        member.role, member.host, member.cluster, flat, item, settings, member.host, ""
-    )
-    version, _path = member.own.get("sglang_version") or member.engine.get("sglang_version") or (None, ())
-    for engine in resolved:
-        engine["version"] = version or defaults["engine"].get("sglang_version")
-    return resolved, problems
+    return _topology.resolve_engines(member.role, member.host, member.cluster, flat, item, settings, member.host, "")
 
 
 def _comparable(members: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -324,8 +322,7 @@ def _comparable(members: list[dict[str, Any]]) -> list[dict[str, Any]]:
         unknown = {word for member in its for word, value in member["settings"].items() if is_unknown(value)}
         for member in its:
             settings = {word: value for word, value in member["settings"].items() if word not in unknown}
-            version = "" if is_unknown(member.get("version")) else member.get("version")
-            found.append(dict(member, settings=settings, version=version))
+            found.append(dict(member, settings=settings))
     return found
 
 

@@ -220,6 +220,11 @@ def test_members_that_contradict_each_other_about_their_host_are_refused() -> No
     assert "pd_engine_address of host box is given twice" in problem["message"]
 
 
+def test_what_one_member_says_of_its_host_counts_for_the_others() -> None:
+    text = changed(("          gpus: [0, 1]\n", "          gpus: [0, 1]\n          sglang_version: 0.5.16\n"))
+    assert variables(text)["box"]["pd_engine_sglang_version"] == "0.5.16"
+
+
 #: What is broken, as a change of GOOD; the rule, a part of the message, and the line that it points to.
 BROKEN = [
     ("policy: round_robin", "polcy: round_robin", "known words", "polcy is unknown; did you mean policy?", 7),
