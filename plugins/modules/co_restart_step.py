@@ -97,7 +97,9 @@ lost:
   type: bool
 """
 
+import importlib.util
 import traceback
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _steps, _walk
@@ -111,17 +113,19 @@ try:
 except ImportError:
     REQUESTS_ERROR = traceback.format_exc()
 try:
-    from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import verification
-
-    AIOHTTP_ERROR = None
-except ImportError:
-    AIOHTTP_ERROR = traceback.format_exc()
-try:
     from prometheus_client.parser import text_string_to_metric_families
 
     PROMETHEUS_ERROR = None
 except ImportError:
     PROMETHEUS_ERROR = traceback.format_exc()
+
+
+def verify(*given: Any) -> dict[str, Any]:
+    """Run a slice of a verification, see :func:`verification.of_plan`."""
+    # Here, because importing aiohttp takes longer than most other steps.
+    from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import verification
+
+    return verification.of_plan(*given)
 
 
 def main() -> None:
@@ -142,8 +146,8 @@ def main() -> None:
     if PROMETHEUS_ERROR:
         module.fail_json(msg=missing_required_lib("prometheus_client"), exception=PROMETHEUS_ERROR)
     given = module.params
-    if AIOHTTP_ERROR and _walk.verifies(given["step"], given["plan"], given["host"]):
-        module.fail_json(msg=missing_required_lib("aiohttp"), exception=AIOHTTP_ERROR)
+    if _walk.verifies(given["step"], given["plan"], given["host"]) and not importlib.util.find_spec("aiohttp"):
+        module.fail_json(msg=missing_required_lib("aiohttp"))
     try:
         if module.check_mode:
             units = _walk.restores(given["plan"], given["host"]) if given["step"] == _walk.RESTORE else {}
@@ -155,12 +159,7 @@ def main() -> None:
             given["host"],
             given["evidence"],
             given["state"],
-            Machine(
-                module.run_command,
-                Client(),
-                text_string_to_metric_families,
-                None if AIOHTTP_ERROR else verification.of_plan,
-            ),
+            Machine(module.run_command, Client(), text_string_to_metric_families, verify),
             given["slice_seconds"],
         )
     except files.FileError as trouble:
