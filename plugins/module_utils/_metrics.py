@@ -25,6 +25,8 @@ QUEUES = {
     "decode_prealloc": ("decode_prealloc_queue_reqs", "sglang:num_decode_prealloc_queue_reqs"),
     "decode_transfer": ("decode_transfer_queue_reqs", "sglang:num_decode_transfer_queue_reqs"),
 }
+#: What the name of each series of an engine begins with.
+PREFIX = "sglang:"
 RUNNING_GAUGE = "sglang:num_running_reqs"
 WAITING_GAUGE = "sglang:num_queue_reqs"
 THROUGHPUT_GAUGE = "sglang:gen_throughput"
@@ -70,13 +72,14 @@ def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str
         beside other series of the engine.
     """
     total = totals(text, parse)
-    return sample_of(total) if total is not None else None
+    return None if total is None or RUNNING_GAUGE not in total else sample_of(total)
 
 
 def totals(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, float] | None:
     """Return the value of each series' name over all ranks, None where the body carries no series of an engine.
 
-    A name that is missing is a counter that never counted.
+    A name that is missing is a counter that never counted, or a gauge of an engine that wrote none yet: a fresh
+    decode does so after its first 40 steps, or after 30 idle seconds.
     """
     values: dict[str, dict[str, float]] = {}
     try:
@@ -85,13 +88,13 @@ def totals(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, float]
                 _collect(values, sample.name, sample.labels, sample.value)
     except ValueError:
         return None
-    if RUNNING_GAUGE not in values:
+    if not any(name.startswith(PREFIX) for name in values):
         return None
     return {name: sum(by_rank.values()) for name, by_rank in values.items()}
 
 
 def sample_of(total: dict[str, float]) -> dict[str, Any]:
-    """Return the sample of :func:`metrics_sample` from the totals of a body."""
+    """Return the sample of :func:`metrics_sample` from the totals of a body that has gauges."""
     result: dict[str, Any] = {
         "running": total[RUNNING_GAUGE],
         "waiting": total.get(WAITING_GAUGE, 0),

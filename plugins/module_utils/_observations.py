@@ -140,9 +140,9 @@ def _samples(items: list[dict[str, Any]], parse: Parse) -> list[dict[str, Any]]:
         total = _totals(of_round["metrics"], parse) if "metrics" in of_round else None
         loads = of_round.get("v1_loads")
         live = _metrics.loads_sample(loads["body"].encode()) if loads and loads["status"] == 200 else None
-        if live is None and total is None:
+        gauges = _metrics.sample_of(total) if total is not None and _metrics.RUNNING_GAUGE in total else {}
+        if live is None and not gauges:
             continue
-        gauges = _metrics.sample_of(total) if total is not None else {}
         stale = {name: gauges[name] for name in _metrics.QUEUES} if gauges else {}
         samples.append(dict(gauges, **(live or {}), at=at, live=live is not None, gauges=stale))
     return samples

@@ -51,7 +51,7 @@ def test_H12_stress_passes_is_reported_and_shows_no_key(dsv4, run_playbook, tmp_
     assert "It serves" in page and "All are as the co-restart of generation" in page
     assert KEY not in done.stdout + done.stderr + json.dumps(report) + page
     stored = dsv4.one("router").on.file("/var/lib/sglang-pd/baselines/dsv4.json")
-    assert list(json.loads(stored.content_string)["revisions"]) == [report["revision"]]
+    assert report["revision"] in json.loads(stored.content_string)["revisions"]
 
 
 def test_a_slower_cluster_is_a_regression_against_its_own_baseline(dsv4, run_playbook):
