@@ -32,12 +32,13 @@ STEP_OPTIONS = (
     "request_prompt",
     "request_max_tokens",
     "request_temperature",
+    "request_any_text",
     "settle_limit_seconds",
     "settle_stall_seconds",
 )
 
 #: Options of the verification that are given by themselves; others follow from those of the proof.
-VERIFY_OPTIONS = ("golden", "any_text", "long_prompt_words")
+VERIFY_OPTIONS = ("golden", "long_prompt_words")
 
 
 class ActionModule(ActionBase):
@@ -83,6 +84,7 @@ class ActionModule(ActionBase):
                 "request_prompt": dict(text, default="say hi briefly"),
                 "request_max_tokens": dict(number, default=24),
                 "request_temperature": {"type": "float", "default": 0.6},
+                "request_any_text": {"type": "bool", "default": False},
                 "settle_limit_seconds": dict(number, default=60),
                 "settle_stall_seconds": dict(number, default=20),
                 "verify": {"type": "str", "choices": [_profiles.NONE, *_profiles.PROFILES], "default": "standard"},
@@ -172,6 +174,7 @@ def _verification(given: dict[str, Any]) -> dict[str, Any]:
             "prompt": given["request_prompt"],
             "max_tokens": given["request_max_tokens"],
             "temperature": given["request_temperature"],
+            "any_text": given["request_any_text"],
             "request_limit_seconds": given["request_limit_seconds"],
             "settle_limit_seconds": given["settle_limit_seconds"],
             "stall_seconds": given["settle_stall_seconds"],

@@ -36,8 +36,9 @@ def conclude(plan: dict[str, Any], evidence: dict[str, dict[str, Any]], roll_bac
     """Return what an attempt came to and what follows on it.
 
     :param roll_back: ``never`` or ``on_failure``.
-    :return: ``run``, ``generation``, ``outcome``, ``reason``, and ``next``: None, or ``what``
-        (widen, roll back), ``why``, ``stages``, ``automatic``.
+    :return: ``run``, ``generation``, ``scope`` (its rule), ``restore`` (the generation that it went
+        back to, 0 for none), ``automatic`` (whether that followed on a failure), ``outcome``,
+        ``reason``, and ``next``: None, or ``what`` (widen, roll back), ``why``, ``stages``.
     """
     failed = _walk.failure(plan, evidence)
     found: dict[str, Any] = {

@@ -26,6 +26,7 @@ import time
 from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _redact
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import STAGES
 
 #: Endpoint of the items that describe members, hosts and so on; their body is JSON.
 MEMBER = "member.json"
@@ -42,7 +43,6 @@ JOURNAL = "journal"
 #: In place of a unit, for what concerns a whole host.
 WHOLE_HOST = "host"
 
-_ROLES = ("prefill", "decode", "router")
 _STAMP = re.compile(r"^(\d{8}T\d{6})(?:\.(\d{1,6}))?Z$")
 _HEADER = re.compile(r"^# (?:(?:GET|POST) /\S* -> |(?:\S+) -> )?(\d{3}|None)\b(?:.*?\(([0-9.]+) s\))?.*$")
 _HTTP_HEADER = re.compile(r"^HTTP/\d\S* (\d{3})")
@@ -104,11 +104,11 @@ def _place(name: str) -> tuple[str, dict[str, Any]] | None:
     parts = stem.split("__")
     if len(parts) == 4 and _STAMP.match(parts[0]):
         return "", {"at": _time(parts[0]), "host": parts[1], "unit": parts[2], "endpoint": parts[3]}
-    if len(parts) == 3 and parts[1] in _ROLES:
+    if len(parts) == 3 and parts[1] in STAGES:
         return parts[0], {"at": None, "host": "", "unit": parts[1], "endpoint": parts[2]}
     if len(parts) == 2:
         # One member alone: its role is in the scenario's name, or it is a router's.
-        roles = [role for role in _ROLES if role in parts[0]]
+        roles = [role for role in STAGES if role in parts[0]]
         role = roles[0] if roles else "router" if parts[0].startswith("smg") else ""
         return (parts[0], {"at": None, "host": "", "unit": role, "endpoint": parts[1]}) if role else None
     return None

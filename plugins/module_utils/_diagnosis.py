@@ -134,15 +134,16 @@ def _answer(hunch: str, judged: list[dict[str, Any]], facts: dict[str, Fact]) ->
         return "No rule is about that{0}. All rules are listed below.".format(
             "; did you mean {0}?".format(" or ".join(near)) if near else ""
         )
-    one = next(item for item in judged if item["name"] == name)
+    hypothesis, one = next(pair for pair in zip(HYPOTHESES, judged) if pair[0].name == name)
     words = "{0} ({1}): {2}".format(one["name"], one["title"], one["state"])
     if one["state"] == HOLDS:
         words += ", {0}; {1}".format(one["confidence"], "; ".join(one["evidence_for"]))
     else:
         words += " because: " + one["why"]
-    overlap = facts["overlap_schedule_off"]
-    if "overlap" in hunch.lower() and overlap.holds is not None and overlap.words not in words:
-        words += "; " + overlap.words
+    # Somebody who suspects it wants to hear of what speaks against it, whichever way that turned out.
+    for fact in [facts[fact] for fact, _weight in hypothesis.speaks_against]:
+        if fact.holds is not None and fact.words not in words:
+            words += "; " + fact.words
     return words
 
 
@@ -165,8 +166,8 @@ def _shown(observation: dict[str, Any], member: dict[str, Any]) -> str:
     if state:
         parts.append("{0} ({1})".format(state.get("active_state"), state.get("sub_state")))
         if state.get("started_at"):
-            age = max(0.0, _facts._now(observation) - float(state["started_at"]))
-            parts.append("started {0} ago".format(_facts._duration(age)))
+            age = max(0.0, _facts.moment(observation) - float(state["started_at"]))
+            parts.append("started {0} ago".format(_facts.duration(age)))
     for endpoint in ("health", "readiness"):
         answer = member["answers"].get(endpoint)
         if answer is not None:

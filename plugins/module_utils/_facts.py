@@ -70,7 +70,7 @@ def _serving(o: Observation, *roles: str) -> list[Member]:
     return [member for member in _of(o, *(roles or (PREFILL, DECODE))) if member["node_rank"] == 0]
 
 
-def _now(o: Observation) -> float:
+def moment(o: Observation) -> float:
     """Return the moment of the observation, in seconds since the epoch."""
     return max([one["at"] or 0.0 for member in o["members"] for one in member["answers"].values()] or [0.0])
 
@@ -100,11 +100,11 @@ def condition(o: Observation, member: Member) -> tuple[str, str]:
         return UP, "{0}: /health 200{1}".format(where, _took(health))
     began = _started(member)
     limit = float(member["deployed"].get("healthy_limit_seconds") or 1800)
-    young = began is None or _now(o) - began < limit
+    young = began is None or moment(o) - began < limit
     if health["status"] is not None:
         words = "{0}: /health {1}".format(where, health["status"])
         return (STARTING if young else HUNG), words + (
-            "" if young or began is None else ", {0} after its start".format(_duration(_now(o) - began))
+            "" if young or began is None else ", {0} after its start".format(duration(moment(o) - began))
         )
     words = "{0}: /health {1}".format(where, health["error"] or "no answer")
     others = [name for name in ("v1_loads", "metrics", "server_info") if _status(member, name) == 200]
@@ -114,7 +114,7 @@ def condition(o: Observation, member: Member) -> tuple[str, str]:
         return DOWN, words
     refused = "refused" in health["error"]
     if began is not None and young and refused:
-        return STARTING, "{0}; started {1} ago".format(words, _duration(_now(o) - began))
+        return STARTING, "{0}; started {1} ago".format(words, duration(moment(o) - began))
     return HUNG, words + ", the unit is {0}".format(active)
 
 
@@ -215,7 +215,7 @@ def crash_loop(o: Observation) -> Fact:
         if not state:
             continue
         seen = True
-        now, began = _now(o), _started(member)
+        now, began = moment(o), _started(member)
         ends = [end for end in _history(member, "ends") if now - end["at"] < CRASH_SECONDS]
         signs = []
         if state.get("sub_state") == "auto-restart":
@@ -529,9 +529,9 @@ def decode_restarted_alone(o: Observation) -> Fact:
             if not ledger.get("generation") and apart > FAR_APART_SECONDS:
                 signs.append("no co-restart is on record")
         if signs:
-            words = "{0} was started {1} after prefill: {2}".format(member["where"], _duration(apart), ", ".join(signs))
+            words = "{0} was started {1} after prefill: {2}".format(member["where"], duration(apart), ", ".join(signs))
             return Fact(True, words, member["where"])
-    return Fact(False, "decode was started once since prefill was, {0} after it".format(_duration(apart)))
+    return Fact(False, "decode was started once since prefill was, {0} after it".format(duration(apart)))
 
 
 def decode_restarted_often(o: Observation) -> Fact:
@@ -553,7 +553,7 @@ def prefill_restarted_alone(o: Observation) -> Fact:
     for start, member in decodes:
         if start is not None and start < prefill:
             words = "{0} has been running since {1} before prefill was started".format(
-                member["where"], _duration(prefill - start)
+                member["where"], duration(prefill - start)
             )
             return Fact(True, words, member["where"])
     return Fact(False, "every decode was started after every prefill")
@@ -658,12 +658,12 @@ def _troubles_of(o: Observation, router: Member) -> list[tuple[str, Member | Non
     workers = router["workers"]
     roles = {worker["role"] for worker in workers}
     found: list[tuple[str, Member | None]] = []
-    registered = [_observations.engine_of(o, worker) for worker in workers]
+    registered = [_observations.engine_of(o["members"], worker) for worker in workers]
     for member in _serving(o):
         if not any(member is one for one in registered):
             found.append(("{0} ({1}) is not registered".format(member["where"], member["role"]), member))
     for worker in workers:
-        engine = _observations.engine_of(o, worker)
+        engine = _observations.engine_of(o["members"], worker)
         name = "{0} {1}".format(worker["role"], worker["url"])
         if not worker["healthy"]:
             found.append((name + " counts as unhealthy", engine))
@@ -803,7 +803,8 @@ def gpus_busy_without_tokens(o: Observation) -> Fact:
     return Fact(False, gpus_idle(o).words) if known else Fact(None, gpus_idle(o).words)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit that fits: ``16 h``."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return "{0:.0f} {1}".format(seconds / size, unit)

@@ -71,8 +71,7 @@ def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str
         (sum of :data:`PROGRESS_COUNTERS`). The failure counter is 0 where it is absent
         beside other series of the engine.
     """
-    total = totals(text, parse)
-    return None if total is None or RUNNING_GAUGE not in total else sample_of(total)
+    return sample_of(totals(text, parse))
 
 
 def totals(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, float] | None:
@@ -93,8 +92,10 @@ def totals(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, float]
     return {name: sum(by_rank.values()) for name, by_rank in values.items()}
 
 
-def sample_of(total: dict[str, float]) -> dict[str, Any]:
-    """Return the sample of :func:`metrics_sample` from the totals of a body that has gauges."""
+def sample_of(total: dict[str, float] | None) -> dict[str, Any] | None:
+    """Return the sample of :func:`metrics_sample` from the totals of a body, None where they hold no gauges."""
+    if total is None or RUNNING_GAUGE not in total:
+        return None
     result: dict[str, Any] = {
         "running": total[RUNNING_GAUGE],
         "waiting": total.get(WAITING_GAUGE, 0),

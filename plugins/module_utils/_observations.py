@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Callable
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _bundle, _metrics
-from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import DECODE, PREFILL, ROUTER
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import DECODE, PREFILL, ROUTER, STAGES
 
 TEXT, NUMBER, TRUTH, ANY = "text", "number", "truth", "any"
 #: What is kept of each kind of item. A bundle may come from anywhere: what has another type is left out.
@@ -77,8 +77,9 @@ def clusters(items: list[dict[str, Any]], parse: Parse, scenario: str = "") -> d
         cluster = str(member["deployed"].get("cluster") or scenario or "unnamed")
         found.setdefault(cluster, {"cluster": cluster, "members": []})["members"].append(member)
     for observation in found.values():
-        order = (PREFILL, DECODE, ROUTER)
-        observation["members"].sort(key=lambda m: (order.index(m["role"]) if m["role"] in order else 3, m["where"]))
+        # One whose role is not known comes last.
+        order = [*STAGES, ""]
+        observation["members"].sort(key=lambda m: (order.index(m["role"]), m["where"]))
         observation["machines"] = machines
         observation["unreachable"] = unreachable
         observation["unseen"] = _unseen(observation["members"])
@@ -96,7 +97,7 @@ def _member(host: str, unit: str, items: list[dict[str, Any]], parse: Parse) -> 
     answers = {one["endpoint"]: one for one in items}
     deployed = _shaped(_object(answers.get(_bundle.MEMBER)), _DEPLOYED)
     info = _object(answers.get("server_info") or answers.get("get_server_info"))
-    role = str(deployed.get("role") or (unit if unit in (PREFILL, DECODE, ROUTER) else ""))
+    role = next((word for word in (deployed.get("role"), unit) if word in STAGES), "")
     scrapes = [] if role == ROUTER else [_totals(one, parse) for one in items if one["endpoint"] == "metrics"]
     totals = [total for total in scrapes if total is not None]
     url = str(deployed.get("url") or "")
@@ -140,7 +141,7 @@ def _samples(items: list[dict[str, Any]], parse: Parse) -> list[dict[str, Any]]:
         total = _totals(of_round["metrics"], parse) if "metrics" in of_round else None
         loads = of_round.get("v1_loads")
         live = _metrics.loads_sample(loads["body"].encode()) if loads and loads["status"] == 200 else None
-        gauges = _metrics.sample_of(total) if total is not None and _metrics.RUNNING_GAUGE in total else {}
+        gauges = _metrics.sample_of(total) or {}
         if live is None and not gauges:
             continue
         stale = {name: gauges[name] for name in _metrics.QUEUES} if gauges else {}
@@ -205,18 +206,16 @@ def _unseen(members: list[dict[str, Any]]) -> list[dict[str, str]]:
         return []
     for router in members:
         for worker in router["workers"] or []:
-            of_role = [m for m in engines if m["role"] == worker["role"]]
-            # A recording by hand has no URLs where an engine did not answer: one of the role is that one.
-            known = [m for m in of_role if m["url"] == worker["url"] or (not m["url"] and len(of_role) == 1)]
-            if not known:
+            if engine_of(engines, worker) is None:
                 unseen[worker["url"]] = {"url": worker["url"], "role": worker["role"]}
     return list(unseen.values())
 
 
-def engine_of(observation: dict[str, Any], worker: dict[str, Any]) -> dict[str, Any] | None:
+def engine_of(members: list[dict[str, Any]], worker: dict[str, Any]) -> dict[str, Any] | None:
     """Return the engine that a router's worker is, None for one that was not looked at."""
-    of_role = [m for m in observation["members"] if m["role"] == worker["role"]]
+    of_role = [m for m in members if m["role"] == worker["role"]]
     for member in of_role:
+        # A recording by hand has no URLs where an engine did not answer: one of the role is that one.
         if member["url"] == worker["url"] or (not member["url"] and len(of_role) == 1):
             return member
     return None

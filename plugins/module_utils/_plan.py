@@ -23,7 +23,6 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _walk,
 )
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import (
-    DECODE,
     PREFILL,
     ROUTER,
     STAGES,
@@ -129,7 +128,7 @@ def make_plan(
         resumes=resumes,
         scope=scope,
         restore=restore,
-        options=_options(asked["options"], scope, members),
+        options=_options(asked["options"], scope),
         why=_why(result["due"], restore),
     )
 
@@ -141,15 +140,14 @@ def _why(reasons: list[str], restore: dict[str, Any] | None) -> str:
     return "back to generation {generation}, {reason}{0}".format("; " + words if reasons else "", **restore)
 
 
-def _options(options: dict[str, Any], scope: dict[str, Any], members: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the options of the steps; a decode that restarts alone is asked more than once, by each prefill."""
+def _options(options: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the steps; decodes that restart alone are proved with each prefill, whatever was asked."""
     if scope["rule"] != _scope.DECODE_ALONE:
         return options
-    decodes = sum(1 for member in members if member["role"] == DECODE and member["node_rank"] == 0)
     verify = options["verify"]
     if _profiles.PAIRS not in verify["parts"]:
         verify = dict(verify, parts=[_profiles.PAIRS, *verify["parts"]])
-    return dict(options, requests=max(options["requests"], _scope.DECODE_ALONE_REQUESTS, 2 * decodes), verify=verify)
+    return dict(options, requests=max(options["requests"], _scope.DECODE_ALONE_REQUESTS), verify=verify)
 
 
 def _restored(

@@ -141,6 +141,10 @@ options:
     description: Sampling temperature of these requests.
     type: float
     default: 0.6
+  request_any_text:
+    description: Looks for no garbage in their answers, for a model with random weights.
+    type: bool
+    default: false
   settle_limit_seconds:
     description: How long the queues are watched after the requests. Longer than the 30 s of a stale gauge.
     type: int
@@ -153,7 +157,7 @@ options:
     description:
       - Profile of the verification that follows on the requests, see M(inferops.sglang_pd.verify). Its sequential
         requests are those of O(requests) and not sent again; V(none) for no verification.
-      - It asks with O(request_prompt), O(request_max_tokens) and O(request_temperature), within
+      - It asks with O(request_prompt), O(request_max_tokens), O(request_temperature) and O(request_any_text), within
         O(request_limit_seconds), and watches the queues by O(settle_limit_seconds) and O(settle_stall_seconds).
     type: str
     choices: [none, smoke, standard, stress]
@@ -163,10 +167,6 @@ options:
     type: list
     elements: dict
     default: []
-  verify_any_text:
-    description: Looks for no garbage in its answers and in those to O(requests), for a model with random weights.
-    type: bool
-    default: false
   verify_long_prompt_words:
     description: Words of its long prompts, which must fit into the context.
     type: int

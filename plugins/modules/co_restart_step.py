@@ -105,19 +105,13 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _steps, _walk
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, revisions
 
+MISSING: tuple[str, str] | None = None
 try:
     from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.http import Client
     from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.machine import Machine
-
-    REQUESTS_ERROR = None
-except ImportError:
-    REQUESTS_ERROR = traceback.format_exc()
-try:
     from prometheus_client.parser import text_string_to_metric_families
-
-    PROMETHEUS_ERROR = None
-except ImportError:
-    PROMETHEUS_ERROR = traceback.format_exc()
+except ImportError as trouble:
+    MISSING = (trouble.name or "requests", traceback.format_exc())
 
 
 def verify(*given: Any) -> dict[str, Any]:
@@ -141,10 +135,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    if REQUESTS_ERROR:
-        module.fail_json(msg=missing_required_lib("requests"), exception=REQUESTS_ERROR)
-    if PROMETHEUS_ERROR:
-        module.fail_json(msg=missing_required_lib("prometheus_client"), exception=PROMETHEUS_ERROR)
+    if MISSING:
+        module.fail_json(msg=missing_required_lib(MISSING[0]), exception=MISSING[1])
     given = module.params
     if _walk.verifies(given["step"], given["plan"], given["host"]) and not importlib.util.find_spec("aiohttp"):
         module.fail_json(msg=missing_required_lib("aiohttp"))

@@ -114,18 +114,12 @@ import traceback
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files
 
+MISSING: tuple[str, str] | None = None
 try:
     from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.look import Look
-
-    REQUESTS_ERROR = None
-except ImportError:
-    REQUESTS_ERROR = traceback.format_exc()
-try:
     from prometheus_client.parser import text_string_to_metric_families
-
-    PROMETHEUS_ERROR = None
-except ImportError:
-    PROMETHEUS_ERROR = traceback.format_exc()
+except ImportError as trouble:
+    MISSING = (trouble.name or "requests", traceback.format_exc())
 
 
 def main() -> None:
@@ -143,10 +137,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    if REQUESTS_ERROR:
-        module.fail_json(msg=missing_required_lib("requests"), exception=REQUESTS_ERROR)
-    if PROMETHEUS_ERROR:
-        module.fail_json(msg=missing_required_lib("prometheus_client"), exception=PROMETHEUS_ERROR)
+    if MISSING:
+        module.fail_json(msg=missing_required_lib(MISSING[0]), exception=MISSING[1])
     given = dict(module.params, nudge=module.params["nudge"] and not module.check_mode)
     if given["window_seconds"] <= 0 or given["interval_seconds"] <= 0:
         module.fail_json(msg="window_seconds and interval_seconds are more than 0")

@@ -90,9 +90,10 @@ def main() -> None:
     systemd = Systemd(module.run_command)
     records = []
     try:
+        asked: dict[str, list[str]] = {}
         for member in files.members():
             unit = systemd.unit(member["unit"])
-            kept = revisions.listed(member["unit"], module.run_command)
+            kept = revisions.listed(member["unit"], module.run_command, asked)
             ports = {
                 port
                 for one in [member, *(old["member"] for old in kept if not old["problems"])]

@@ -87,13 +87,12 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import _live, _
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, installed
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.systemd import Systemd
 
+MISSING: tuple[str, str] | None = None
 try:
     from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.http import Client
     from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.machine import Machine
-
-    REQUESTS_ERROR = None
-except ImportError:
-    REQUESTS_ERROR = traceback.format_exc()
+except ImportError as trouble:
+    MISSING = (trouble.name or "requests", traceback.format_exc())
 
 
 def inert(member: dict[str, Any], keep: bool) -> list[str]:
@@ -109,8 +108,8 @@ def inert(member: dict[str, Any], keep: bool) -> list[str]:
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
-    if REQUESTS_ERROR:
-        module.fail_json(msg=missing_required_lib("requests"), exception=REQUESTS_ERROR)
+    if MISSING:
+        module.fail_json(msg=missing_required_lib(MISSING[0]), exception=MISSING[1])
     machine = Machine(module.run_command, Client(), lambda text: ())
     found = {}
     try:

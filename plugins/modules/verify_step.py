@@ -85,12 +85,9 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import fil
 MISSING: tuple[str, str] | None = None
 try:
     from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import verification
+    from prometheus_client.parser import text_string_to_metric_families
 except ImportError as trouble:
     MISSING = (trouble.name or "aiohttp", traceback.format_exc())
-try:
-    from prometheus_client.parser import text_string_to_metric_families
-except ImportError:
-    MISSING = ("prometheus_client", traceback.format_exc())
 
 
 def main() -> None:

@@ -255,7 +255,7 @@ def _places(moments: list[float]) -> dict[float, float]:
 
 def ago(duration_seconds: float) -> str:
     """Return a duration as the evidence of a diagnosis has it: ``16 h``."""
-    return _facts._duration(max(0.0, duration_seconds))
+    return _facts.duration(max(0.0, duration_seconds))
 
 
 # -- latencies -------------------------------------------------------------------------------

@@ -43,7 +43,6 @@ _STATES = {
     _diagnosis.RULED_OUT: QUIET,
 }
 _OUTCOMES = {_verify.OK: GOOD, _verify.FAILED: BAD, _verify.SKIPPED: NOTE}
-DIAGNOSE = "ansible-playbook inferops.sglang_pd.diagnose -e pd_diagnose_clusters={0}"
 
 
 # -- files -----------------------------------------------------------------------------------
@@ -214,7 +213,7 @@ def verify_page(content: dict[str, Any]) -> str:
         title="It serves" if good else "Verification failed",
         summary="{0} of {1} answers are good. No engine holds a stuck request.".format(served, wanted) if good else "",
         failures=content["failures"],
-        command="" if good else DIAGNOSE.format(content["cluster"]),
+        command="" if good else _hypotheses.AGAIN.format(cluster=content["cluster"]),
         profile=content["profile"],
         revision=content.get("revision", ""),
         written=utc(content["written_at"]),
@@ -287,7 +286,7 @@ def diagnose_page(report: dict[str, Any], observation: dict[str, Any]) -> str:
     :param report: of :func:`_diagnosis.diagnose`.
     :param observation: what it judged, see :mod:`_observations`.
     """
-    cluster, now = report["cluster"], _facts._now(observation)
+    cluster, now = report["cluster"], _facts.moment(observation)
     unsure = report["verdict"] in (_hypotheses.UNPROVEN, _hypotheses.UNKNOWN)
     incarnations = [
         incarnation(cluster, member, member["state"], member["ledger"], member["history"])

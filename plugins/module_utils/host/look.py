@@ -152,7 +152,7 @@ class Look:
                 "request_prompt": "say hi briefly",
                 "request_max_tokens": 24,
                 "request_temperature": 0.6,
-                "verify": {"any_text": False},
+                "request_any_text": False,
             },
         }
         self._add(_bundle.NUDGE, machine.ask(member, plan), member)

@@ -215,7 +215,7 @@ class Machine:
             answer.seconds,
             options["request_limit_seconds"],
             answer.error,
-            {"any_text": options["verify"]["any_text"]},
+            {"any_text": options["request_any_text"]},
         )
 
 

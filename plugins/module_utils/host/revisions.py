@@ -42,10 +42,6 @@ class _File(NamedTuple):
     gid: int
 
 
-def _managed(unit: str) -> dict[str, str]:
-    return _revision.managed_files(unit)
-
-
 def _read(path: str) -> _File | None:
     try:
         with open(path, "rb") as source:
@@ -59,7 +55,7 @@ def _read(path: str) -> _File | None:
 
 
 def _deployed(unit: str) -> dict[str, _File | None]:
-    return {name: _read(path) for name, path in _managed(unit).items()}
+    return {name: _read(path) for name, path in _revision.managed_files(unit).items()}
 
 
 def _digest(found: dict[str, _File | None]) -> str:
@@ -101,16 +97,17 @@ def _kept(unit: str, manifest: dict[str, Any]) -> dict[str, _File | None]:
     return found
 
 
-def listed(unit: str, run: Run) -> list[dict[str, Any]]:
+def listed(unit: str, run: Run, asked: dict[str, list[str]]) -> list[dict[str, Any]]:
     """Return a unit's revisions, newest first.
 
     :param run: ``AnsibleModule.run_command``; asks old interpreters for their versions.
+    :param asked: what was found out of environments already, the same for all units of a host:
+        their revisions run from the same few. Is added to.
     :return: ``generation``, ``generations``, ``kept_at``, ``digest``, ``version``, ``member``
         (the description of the member at that time) and ``problems`` (why it cannot be put
         back, as texts).
     """
     found = []
-    asked: dict[str, list[str]] = {}
     for manifest in _manifests(unit):
         kept = _kept(unit, manifest)
         one = {key: manifest[key] for key in ("generation", "generations", "kept_at", "digest")}
@@ -123,13 +120,15 @@ def listed(unit: str, run: Run) -> list[dict[str, Any]]:
                 one,
                 version=member.get("version", ""),
                 member=member,
-                problems=problems or _obstacles(member, kept, run) or _obstacles_of_patches(member, run, asked),
+                problems=problems or _obstacles(member, kept, run, asked) or _obstacles_of_patches(member, run, asked),
             )
         )
     return found
 
 
-def _obstacles(member: dict[str, Any], kept: dict[str, _File | None], run: Run) -> list[str]:
+def _obstacles(
+    member: dict[str, Any], kept: dict[str, _File | None], run: Run, asked: dict[str, list[str]]
+) -> list[str]:
     """Return why what a revision wants to run is not there any more."""
     command = list(member.get("exec_start") or [])
     if not command and kept.get("unit"):
@@ -143,8 +142,11 @@ def _obstacles(member: dict[str, Any], kept: dict[str, _File | None], run: Run) 
     if missing:
         return ["{0} does not exist any more: install that version again".format(missing[0])]
     package = member.get("package") or "sglang"
-    status, out, _err = run([command[0], "-c", _VERSION, package])
-    installed = out.strip() if status == 0 else "none"
+    key = json.dumps([command[0], package])
+    if key not in asked:
+        status, out, _err = run([command[0], "-c", _VERSION, package])
+        asked[key] = [out.strip() if status == 0 else "none"]
+    installed = asked[key][0]
     if installed != member["version"]:
         return ["it ran {0} {1}, and {2} has {3} now".format(package, member["version"], command[0], installed)]
     return []
@@ -183,7 +185,7 @@ def _obstacles_of_patches(member: dict[str, Any], run: Run, asked: dict[str, lis
     return asked[key]
 
 
-def _put_patches_back(unit: str, kept: dict[str, _File | None], run: Run) -> None:
+def _put_patches_back(kept: dict[str, _File | None], run: Run) -> None:
     """Give the environment of a revision the patches that it had.
 
     :raises PatchingError: with all files of the environment as before.
@@ -241,7 +243,7 @@ def _write(unit: str, manifest: dict[str, Any], found: dict[str, _File | None]) 
     manifest["files"] = [
         {
             "name": name,
-            "path": _managed(unit)[name],
+            "path": _revision.managed_files(unit)[name],
             "mode": one and one.mode,
             "uid": one and one.uid,
             "gid": one and one.gid,
@@ -275,6 +277,20 @@ def _replace(path: str, new: _File) -> None:
         raise
 
 
+def _whole(unit: str, generation: int) -> dict[str, _File | None]:
+    """Return the files of a revision.
+
+    :raises FileError: where it is gone or damaged.
+    """
+    manifest = next((one for one in _manifests(unit) if one["generation"] == generation), None)
+    if manifest is None:
+        raise files.FileError("revision {0} of {1} is gone".format(generation, unit))
+    kept = _kept(unit, manifest)
+    if _digest(kept) != manifest["digest"]:
+        raise files.FileError("revision {0} of {1} is damaged".format(generation, unit))
+    return kept
+
+
 def changes(units: dict[str, int]) -> tuple[list[dict[str, str]], list[tuple[str, _File | None]]]:
     """Return what putting revisions back would change: for people, and what to write where.
 
@@ -284,14 +300,9 @@ def changes(units: dict[str, int]) -> tuple[list[dict[str, str]], list[tuple[str
     shown: list[dict[str, str]] = []
     writes: list[tuple[str, _File | None]] = []
     for unit, generation in sorted(units.items()):
-        manifest = next((one for one in _manifests(unit) if one["generation"] == generation), None)
-        if manifest is None:
-            raise files.FileError("revision {0} of {1} is gone".format(generation, unit))
-        kept = _kept(unit, manifest)
-        if _digest(kept) != manifest["digest"]:
-            raise files.FileError("revision {0} of {1} is damaged".format(generation, unit))
+        kept = _whole(unit, generation)
         now = _deployed(unit)
-        for name, path in _managed(unit).items():
+        for name, path in _revision.managed_files(unit).items():
             if now[name] == kept.get(name):
                 continue
             writes.append((path, kept.get(name)))
@@ -314,8 +325,7 @@ def restore(units: dict[str, int], run: Run) -> tuple[list[dict[str, str]], str]
     try:
         shown, writes = changes(units)
         for unit, generation in sorted(units.items()):
-            manifest = next(one for one in _manifests(unit) if one["generation"] == generation)
-            _put_patches_back(unit, _kept(unit, manifest), run)
+            _put_patches_back(_whole(unit, generation), run)
     except (files.FileError, PatchingError, OSError) as trouble:
         return [], str(trouble)
     for number, (path, new) in enumerate(writes):

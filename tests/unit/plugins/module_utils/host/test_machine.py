@@ -167,7 +167,8 @@ def test_H12_probes_carry_the_key_and_a_request_asks_for_the_served_model(
     secrets.write_text('{"api-key": "s3cret"}')
     client = Client()
     plan = plan_of()
-    plan["options"] = dict(OPTIONS, request_prompt="say hi", request_max_tokens=24, request_temperature=0.6)
+    asked = {"request_prompt": "say hi", "request_max_tokens": 24, "request_temperature": 0.6}
+    plan["options"] = dict(OPTIONS, **asked, request_any_text=False)
     plan["members"][0]["settings"]["served_model_name"] = "deepseek"
     answer = host(monkeypatch, client).ask(member("router", "r", secrets_file=str(secrets)), plan)
     assert not answer["good"]

@@ -24,7 +24,9 @@ SECRET = "canary-key"
 def etc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A host's folders below a temporary one."""
     monkeypatch.setattr(revisions, "REVISIONS", str(tmp_path / "revisions"))
-    monkeypatch.setattr(revisions, "_managed", lambda unit: {name: str(tmp_path / name) for name in NAMES})
+    monkeypatch.setattr(
+        revisions._revision, "managed_files", lambda unit: {name: str(tmp_path / name) for name in NAMES}
+    )
     return tmp_path
 
 
@@ -100,7 +102,7 @@ def test_only_root_may_look_into_revisions(etc: Path) -> None:
 def test_what_does_not_run_is_not_kept(etc: Path, running: str) -> None:
     deploy(etc, "good")
     assert revisions.keep(UNIT, 7, running) == ""
-    assert revisions.listed(UNIT, Commands()) == []
+    assert revisions.listed(UNIT, Commands(), {}) == []
 
 
 def test_half_a_deployment_is_not_kept(etc: Path) -> None:
@@ -108,7 +110,7 @@ def test_half_a_deployment_is_not_kept(etc: Path) -> None:
     deploy(etc, "good")
     (etc / "unit").write_text("ExecStartPre=echo next\n")
     revisions.keep(UNIT, 7, "good")
-    assert revisions.listed(UNIT, Commands()) == []
+    assert revisions.listed(UNIT, Commands(), {}) == []
 
 
 def test_as_many_are_kept_as_the_member_says(etc: Path) -> None:
@@ -116,7 +118,7 @@ def test_as_many_are_kept_as_the_member_says(etc: Path) -> None:
         deploy(etc, "g{}".format(generation))
         assert revisions.keep(UNIT, generation, "g{}".format(generation)) == ""
     assert revisions.keep(UNIT, 4, "g3") == ""
-    found = revisions.listed(UNIT, Commands())
+    found = revisions.listed(UNIT, Commands(), {})
     assert [one["generations"] for one in found] == [[3, 4], [2]]
     assert [one["member"]["configuration"] for one in found] == ["g3", "g2"]
     assert found[0]["digest"] == revisions.deployed_digest(UNIT)
@@ -127,7 +129,7 @@ def test_what_a_dead_process_left_half_written_is_no_revision_and_goes(etc: Path
     deploy(etc, "good")
     litter = etc / "revisions" / UNIT / ".new-x"
     litter.mkdir(parents=True)
-    assert revisions.listed(UNIT, Commands()) == []
+    assert revisions.listed(UNIT, Commands(), {}) == []
     revisions.keep(UNIT, 7, "good")
     assert not litter.exists()
 
@@ -148,9 +150,19 @@ def test_S10_a_revision_whose_program_is_not_there_any_more_says_so(
 ) -> None:
     deploy(etc, "good", **member)
     revisions.keep(UNIT, 7, "good")
-    (found,) = revisions.listed(UNIT, run)
+    (found,) = revisions.listed(UNIT, run, {})
     assert bool(found["problems"]) == bool(problem)
     assert problem in "".join(found["problems"])
+
+
+def test_an_environment_is_asked_once_for_all_its_revisions(etc: Path) -> None:
+    for number, configuration in enumerate(("one", "two"), start=1):
+        deploy(etc, configuration)
+        assert revisions.keep(UNIT, number, configuration) == ""
+    run, asked = Commands(), {}
+    assert len(revisions.listed(UNIT, run, asked)) == 2
+    revisions.listed(UNIT, run, asked)
+    assert len(run.asked) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -161,7 +173,7 @@ def test_a_damaged_revision_is_not_put_back(etc: Path, name: str) -> None:
     before = now(etc)
     kept = etc / "revisions" / UNIT / "7" / name
     kept.write_bytes(kept.read_bytes()[:-1])
-    (found,) = revisions.listed(UNIT, Commands())
+    (found,) = revisions.listed(UNIT, Commands(), {})
     assert "are damaged" in found["problems"][0]
     assert revisions.restore({UNIT: 7}, Commands()) == ([], f"revision 7 of {UNIT} is damaged")
     assert now(etc) == before
@@ -194,7 +206,7 @@ def test_a_trouble_while_keeping_is_told_and_harms_nothing(etc: Path, monkeypatc
 
     monkeypatch.setattr(revisions, "_replace", full)
     assert "No space left on device" in revisions.keep(UNIT, 7, "good")
-    assert revisions.listed(UNIT, Commands()) == []
+    assert revisions.listed(UNIT, Commands(), {}) == []
     assert files.read_json(str(etc / "member.json"))["configuration"] == "good"
 
 
@@ -260,7 +272,7 @@ def test_S10_the_patches_of_a_revision_come_back_with_it(etc: Path, environment:
     revisions.keep(UNIT, 7, "good")
     deploy(etc, "bad", patches=[])
     environment.applied = []
-    assert revisions.listed(UNIT, Commands())[0]["problems"] == []
+    assert revisions.listed(UNIT, Commands(), {})[0]["problems"] == []
     assert revisions.restore({UNIT: 7}, Commands())[1] == ""
     assert environment.applied == FIX
 
@@ -272,7 +284,7 @@ def test_S10_patches_that_do_not_fit_any_more_refuse_the_revision(etc: Path, env
     before = now(etc)
     environment.applied = []
     environment.problems = [{"message": "patch fix does not fit"}]
-    assert revisions.listed(UNIT, Commands())[0]["problems"] == ["patch fix does not fit"]
+    assert revisions.listed(UNIT, Commands(), {})[0]["problems"] == ["patch fix does not fit"]
     assert revisions.restore({UNIT: 7}, Commands()) == ([], "patch fix does not fit")
     assert now(etc) == before
 
@@ -282,9 +294,9 @@ def test_patches_that_another_cluster_runs_with_are_left_alone(etc: Path, enviro
     revisions.keep(UNIT, 7, "good")
     other = {"unit": "o.service", "cluster": "other", "role": "prefill", "exec_start": [sys.executable], "patches": FIX}
     files.write_json(str(etc / "members" / "o.json"), other)
-    (found,) = revisions.listed(UNIT, Commands())
+    (found,) = revisions.listed(UNIT, Commands(), {})
     assert found["problems"] == [
         "it ran with other patches of /opt/x, and o.service of another cluster runs from there as it is"
     ]
     files.write_json(str(etc / "members" / "o.json"), dict(other, patches=[]))
-    assert revisions.listed(UNIT, Commands())[0]["problems"] == []
+    assert revisions.listed(UNIT, Commands(), {})[0]["problems"] == []
