@@ -50,8 +50,8 @@ def split_problems(problems: list[dict[str, str]], accepted: list[str]) -> dict[
 
 
 def describe_problems(problems: list[dict[str, str]]) -> str:
-    """Return problems as text, a line each."""
-    return "\n".join("- " + _topology.describe_problem(item) for item in problems)
+    """Return problems as text, a line each; several members of a host may have the very same one."""
+    return "\n".join(dict.fromkeys("- " + _topology.describe_problem(item) for item in problems))
 
 
 def unknown_variables(given: Any, known: Any, host: str) -> list[dict[str, str]]:

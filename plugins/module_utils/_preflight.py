@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _options, _settings, _unit
-from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import ROUTER, problem
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import ROUTER, ports_of, problem
 
 #: Rules whose problems an operator may accept by name, see :func:`split`: the machine may
 #: be right where they find it wrong. What no engine would start with is not among them.
@@ -80,9 +80,10 @@ def split(problems: list[dict[str, str]], accepted: list[str]) -> tuple[list[dic
 
 def problem_of_port(member: dict[str, Any], listener: dict[str, Any]) -> dict[str, str]:
     """Return the problem that somebody else holds a port of a member."""
-    remedy = (
-        "stop its unit, systemctl disable --now {unit}".format(**listener) if listener["unit"] else "end that process"
-    )
+    remedy = "end that process"
+    if listener["unit"]:
+        # It may be sshd's: what is harmless comes first.
+        remedy = "give this one another port, or stop that unit, systemctl disable --now {unit}".format(**listener)
     return problem(
         "ports are free or our own",
         "port {port} of {mine} is held by pid {pid} ({command}): {remedy}".format(
@@ -93,6 +94,7 @@ def problem_of_port(member: dict[str, Any], listener: dict[str, Any]) -> dict[st
             command=listener["command"],
         ),
         member["host"],
+        next((name for name, port in ports_of(member).items() if port == listener["port"]), ""),
     )
 
 

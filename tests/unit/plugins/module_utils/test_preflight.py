@@ -121,6 +121,13 @@ def test_S9_and_others_what_the_machine_has_not(one: dict[str, Any], on: dict[st
     assert message in said
 
 
+def test_R11_a_port_that_sshd_holds_names_the_variable_before_anybody_stops_sshd() -> None:
+    sshd = {"port": 30002, "pid": 39, "command": "sshd", "unit": "ssh.service"}
+    item = _preflight.problem_of_port(member(), sshd)
+    assert item["variable"] == "pd_decode_port"
+    assert ": give this one another port, or stop that unit, systemctl disable --now ssh.service" in item["message"]
+
+
 def test_what_is_not_known_of_the_machine_is_no_problem() -> None:
     assert problems(member(gpus=[0, 8]), found(free_bytes={}, locked_memory="")) == []
 
