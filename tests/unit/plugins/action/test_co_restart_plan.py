@@ -27,7 +27,7 @@ def test_engines_of_a_list_name_their_own_clusters() -> None:
 
 
 def test_R6_a_host_that_was_asked_in_vain_is_unreachable_and_one_outside_the_play_is_unseen() -> None:
-    answer = {"members": [], "locks": {}, "now": 1.0}
+    answer = {"members": [], "locks": {}, "rolls": {}, "now": 1.0}
     hostvars: dict[str, Any] = {
         "a": {"m": answer},
         "b": {"m": {"unreachable": True, "msg": "no route\n"}},
@@ -36,7 +36,7 @@ def test_R6_a_host_that_was_asked_in_vain_is_unreachable_and_one_outside_the_pla
         "e": {"m": answer, "p": {"members": {"u": {"problems": []}}}},
         "f": {"m": answer, "p": {"failed": True, "msg": "no such user"}},
     }
-    hosts = co_restart_plan._seen(list(hostvars), hostvars, "m", "p")
+    hosts = co_restart_plan.seen_of(list(hostvars), hostvars, "m", "p")
     assert {host: {key: what[key] for key in sorted(what) if key != "preflight"} for host, what in hosts.items()} == {
         "a": answer,
         "b": {"unreachable": "no route"},
@@ -49,10 +49,10 @@ def test_R6_a_host_that_was_asked_in_vain_is_unreachable_and_one_outside_the_pla
 
 def test_a_wrong_selection_is_refused_with_what_there_is() -> None:
     wanted = {"x": {"prefill": ["a"]}}
-    assert co_restart_plan._wrong_selection(["x"], wanted, []) == ""
-    assert "Unknown cluster y" in co_restart_plan._wrong_selection(["y"], wanted, [])
-    assert "No cluster is selected" in co_restart_plan._wrong_selection([], wanted, [])
-    assert "pd_cluster" in co_restart_plan._wrong_selection(["x"], wanted, ["h"])
+    assert co_restart_plan.wrong_selection(["x"], wanted, []) == ""
+    assert "Unknown cluster y" in co_restart_plan.wrong_selection(["y"], wanted, [])
+    assert "No cluster is selected" in co_restart_plan.wrong_selection([], wanted, [])
+    assert "pd_cluster" in co_restart_plan.wrong_selection(["x"], wanted, ["h"])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_R7_only_a_process_of_this_controller_is_known_to_be_gone(change: dict[s
     run = co_restart_plan.new_run("", "test")
     assert run["pid"] == os.getppid()
     seen = {"p": {"locks": {"c": {"run": dict(run, **change)}}}, "d": {"unreachable": "x"}}
-    assert (co_restart_plan._gone_owners(seen) == [run["owner"]]) is gone
+    assert (co_restart_plan.gone_owners(seen, "locks") == [run["owner"]]) is gone
 
 
 def test_runs_have_names_of_their_own() -> None:
