@@ -9,6 +9,7 @@ of its own roll, and what people and pipelines read.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -101,7 +102,5 @@ def cancelled(directory: str) -> str:
 
 def take_back_cancel(directory: str) -> None:
     """Forget the word to end the roll: it goes on."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(directory, CANCEL))
-    except FileNotFoundError:
-        pass
