@@ -61,9 +61,9 @@ def condition(records: list[dict[str, Any]], proof: dict[str, Any] | None) -> tu
     :param proof: result of the requests that were sent to it (``outcome``, ``failures``), None
         where none were: then units and ledgers alone decide, which prove nothing.
     """
-    found = [one["reason"] for one in _scope.findings(records) if one["kind"] in _NOT_SERVING]
     if not records:
         return UNKNOWN, "it is not in this run: choose clusters by pd_roll_clusters, not by --limit"
+    found = [one["reason"] for one in _scope.findings(records) if one["kind"] in _NOT_SERVING]
     if proof is not None and proof["outcome"] != "ok":
         return DOWN, "; ".join([*proof["failures"], *found])
     if found:
@@ -168,20 +168,20 @@ def make_roll(clusters: dict[str, dict[str, Any]], asked: dict[str, Any]) -> dic
     options = asked["options"]
     rows = {name: _row(one) for name, one in sorted(clusters.items())}
     problems = wrong_options(options, clusters)
-    roll: dict[str, Any] = dict(
-        format=FORMAT,
-        roll=asked["roll"],
-        made_at=asked["made_at"],
-        owner=asked["owner"],
-        purpose=asked["purpose"],
-        options=options,
-        problems=problems,
-        warnings=[],
-        waves=[],
-        batches=[],
-        expected_seconds=None,
-        clusters=rows,
-    )
+    roll: dict[str, Any] = {
+        "format": FORMAT,
+        "roll": asked["roll"],
+        "made_at": asked["made_at"],
+        "owner": asked["owner"],
+        "purpose": asked["purpose"],
+        "options": options,
+        "problems": problems,
+        "warnings": [],
+        "waves": [],
+        "batches": [],
+        "expected_seconds": None,
+        "clusters": rows,
+    }
     if not problems:
         problems += _refusals(clusters, rows)
     rolling = [name for name, row in rows.items() if row["decision"] == ROLL]

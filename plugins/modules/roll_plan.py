@@ -108,8 +108,8 @@ options:
     default: 60
   failure_budget:
     description:
-      - Clusters that may fail or be rolled back before the roll ends, a number or a percentage of those that are rolled.
-        A canary or a repair that fails ends it at once.
+      - Clusters that may fail or be rolled back before the roll ends, a number or a percentage of those that are
+        rolled. A canary or a repair that fails ends it at once.
     type: str
     default: "0"
   repair:
