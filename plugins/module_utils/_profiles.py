@@ -8,8 +8,9 @@ A *part* is one kind of proof. It has *lanes*, which run side by side (at most
 ``to`` ("router" or "pair"), ``via`` (unit of the router) or ``prefill`` and ``decode``
 (units), ``messages``, ``session`` (True: the lane's messages and answers so far come before them),
 ``max_tokens``, ``temperature``, ``stream``, and what is expected of its answer
-(:func:`_answers.judge`); for a soak ``after_seconds`` (it is not sent earlier in its part); for the abort storm ``drop`` (after how many events, and after how
-many seconds at the latest, the client leaves).
+(:func:`_answers.judge`); for a soak ``after_seconds`` (it is not sent earlier in its part); for
+the abort storm ``drop`` (after how many events, and after how many seconds at the latest, the
+client leaves).
 """
 
 from __future__ import annotations
