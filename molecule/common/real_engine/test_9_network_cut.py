@@ -16,7 +16,7 @@ ATTEMPTS = 5
 WORDS = "hello world the quick brown fox jumps over the lazy dog".split()
 #: An engine on a CPU takes its time, and the context of the tiny model is short.
 VERIFICATION = {
-    "pd_verify_long_prompt_words": 300,
+    "pd_verify_long_prompt_words": 100,
     "pd_verify_concurrent_requests": 4,
     "pd_verify_sessions": 2,
     "pd_verify_rounds": 2,
