@@ -196,6 +196,7 @@ class _Fleet:
             "reserved": self.reserved(name, roles),
             "selected": selected,
             "done": _roll.was_done(records, self.run["id"]),
+            "interrupted": _roll.was_interrupted(records, self.run["id"]),
             "settings": [row for host in hosts for row in self.settings(host, name, records)],
             "expected_seconds": _roll.expected_seconds(records),
         }

@@ -182,7 +182,7 @@ def test_R6_a_roll_whose_controller_was_killed_is_resumed(fleet, start_roll, rol
     rolls.wait_for("step_began", cluster="b", step="start_decode")
     started.kill()
     done_once = fleet.incarnations("a")
-    done = roll(id=rolls.newest.name, repair=True, batch="50%")
+    done = roll(id=rolls.newest.name, batch="50%")
     assert done.rc == 0, done
     assert fleet.restarted_since(done_once) == "", "what this roll did was done twice"
     assert fleet.restarted_since(before) == "abcdef"
