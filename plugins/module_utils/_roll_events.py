@@ -92,6 +92,15 @@ def standing(state: dict[str, Any], lives: bool | None, now: float) -> str:
     return RUNNING if lives else INTERRUPTED
 
 
+def as_interrupted(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state in which nothing is in work: of a roll that :func:`standing` calls interrupted."""
+    clusters = {
+        name: dict(one, state=LEFT, waiting="", waits={}) if one["state"] in (WORKING, SOAKING) else one
+        for name, one in state["clusters"].items()
+    }
+    return dict(state, clusters=clusters, totals=dict(state["totals"], **{WORKING: 0}))
+
+
 class Roll:
     """A roll whose events are taken one by one.
 

@@ -279,6 +279,14 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
         "nothing else on standard output",
     )
 
+    artifacts = argparse.ArgumentParser(add_help=False)
+    artifacts.add_argument(
+        "--artifacts",
+        metavar="DIR",
+        default="",
+        help="copy the roll's plan, events, result and reports there, for a pipeline to keep; nothing that is private",
+    )
+
     walk = argparse.ArgumentParser(add_help=False)
     walk.add_argument(
         "--stop-at-once",
@@ -297,18 +305,23 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     one.add_argument("--markdown", metavar="FILE", default="", help="write the plan as Markdown")
 
     commands.add_parser(
-        ROLL, parents=[playbook, walk, output, everywhere], help="co-restart what is due, in waves", allow_abbrev=False
+        ROLL,
+        parents=[playbook, walk, output, artifacts, everywhere],
+        help="co-restart what is due, in waves",
+        allow_abbrev=False,
     )
 
     one = commands.add_parser(
         RESUME,
-        parents=[playbook, walk, output, everywhere],
+        parents=[playbook, walk, output, artifacts, everywhere],
         help="go on with a roll that ended early, with the options it had",
         allow_abbrev=False,
     )
     _add_roll(one, "the newest one that did not end well")
 
-    one = commands.add_parser(STATUS, parents=[everywhere], help="tell where a roll stands", allow_abbrev=False)
+    one = commands.add_parser(
+        STATUS, parents=[artifacts, everywhere], help="tell where a roll stands", allow_abbrev=False
+    )
     _add_roll(one, "the newest one")
     one.add_argument("--output", choices=(TEXT, JSON), default=TEXT)
 

@@ -82,6 +82,8 @@ class _Command:
         self.invoked = invoked
         self.playbooks = playbooks
         self.patience_seconds = patience_seconds
+        # Before anything changes the directory.
+        self.artifacts = os.path.abspath(options.artifacts) if getattr(options, "artifacts", "") else ""
 
     # -- plan --------------------------------------------------------------------------------
 
@@ -127,8 +129,7 @@ class _Command:
     def resume(self) -> int:
         """Go on with a roll that ended early."""
         roll = self._to_resume()
-        state = roll.state()
-        standing = roll.standing(state)
+        _state, standing = roll.look()
         if roll.lives() or standing == _roll_events.RUNNING:
             raise PipelineError(
                 "roll {0} is in work: {1}. Nothing was begun; look at it by: sglang-pd status {0}".format(
@@ -148,13 +149,15 @@ class _Command:
         if self.options.roll:
             return directory.find(self.options.roll_dir, self.options.roll)
         for roll in directory.all_rolls(self.options.roll_dir):
-            if roll.standing(roll.state()) not in (_roll_events.DONE, _roll_events.NOTHING):
+            if roll.look()[1] not in (_roll_events.DONE, _roll_events.NOTHING):
                 return roll
         raise PipelineError("no roll in {0} is left to go on with".format(self.options.roll_dir))
 
     def _walk(self, roll: RollDirectory, request: Request) -> int:
         """Run the playbook of a roll to its end."""
         with _alone(roll):
+            # Finds out now whether they can be written.
+            self._copy_artifacts(roll)
             roll.keep(request)
             roll.take_back_cancel()
             roll.write_process(None)
@@ -166,13 +169,24 @@ class _Command:
                 watch = _Watch(roll, play, shown, self.options.stop_at_once, self.patience_seconds, roll.write_process)
                 with watch.signals():
                     watch.until_it_ended()
-            return self._conclude(roll, watch, shown, runs, before)
+            try:
+                return self._conclude(roll, watch, shown, runs, before)
+            finally:
+                try:
+                    self._copy_artifacts(roll)
+                except PipelineError as trouble:
+                    # What the roll came to counts more.
+                    shown.err.write("sglang-pd: {0}".format(trouble))
+
+    def _copy_artifacts(self, roll: RollDirectory) -> None:
+        if self.artifacts:
+            roll.copy_artifacts(self.artifacts)
 
     def _conclude(
         self, roll: RollDirectory, watch: _Watch, shown: screen.Screen, runs: int, before: tuple[int, int] | None
     ) -> int:
         """Say what a roll came to; return the exit code."""
-        state = roll.state()
+        state, standing = roll.look()
         if state["run"] == runs:
             if watch.asked_to_end():
                 shown.say(
@@ -181,7 +195,7 @@ class _Command:
                 return progress.EXIT_EARLY
             raise PipelineError(_failed_words("roll {0} did not begin".format(roll.roll), watch.play))
         result = roll.result() if roll.stamp(directory.RESULT) != before else None
-        standing = str((result or {}).get("outcome") or "") or roll.standing(state)
+        standing = str((result or {}).get("outcome") or "") or standing
         lines = progress.last_words(state, standing, roll.plan(), self._go_on(roll))
         if standing not in progress.EXIT_CODES and not watch.asked_to_end():
             lines += ["  ansible-playbook said:", *("    " + line for line in watch.play.what_was_wrong().split("\n"))]
@@ -228,9 +242,9 @@ class _Command:
             if not found:
                 raise PipelineError("there is no roll in {0}".format(self.options.roll_dir))
             roll = found[0]
-        state = roll.state()
+        state, standing = roll.look()
         state["roll"] = state["roll"] or roll.roll
-        standing = roll.standing(state)
+        self._copy_artifacts(roll)
         if self.options.output == arguments.JSON:
             told = {
                 "roll": roll.roll,
@@ -251,8 +265,7 @@ class _Command:
     def cancel(self) -> int:
         """End a roll before its next wave."""
         roll = self._to_cancel()
-        state = roll.state()
-        standing = roll.standing(state)
+        state, standing = roll.look()
         if standing != _roll_events.RUNNING:
             raise PipelineError(
                 "roll {0} does not run: it is {1}. There is nothing to cancel".format(roll.roll, standing)
@@ -278,7 +291,7 @@ class _Command:
         running = [
             roll
             for roll in directory.all_rolls(self.options.roll_dir)
-            if roll.lives() is not False and roll.standing(roll.state()) == _roll_events.RUNNING
+            if roll.lives() is not False and roll.look()[1] == _roll_events.RUNNING
         ]
         if len(running) != 1:
             raise PipelineError(

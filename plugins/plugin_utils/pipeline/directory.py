@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,8 +24,10 @@ MARKDOWN = "plan.md"
 RUNNER = "runner"
 REQUEST = "request.json"
 
-#: What people may want of a roll's directory.
+#: Files for people.
 SHOWN = (MARKDOWN, "summary.md", "junit.xml", "report.html")
+#: Files that anybody may see who may see the pipeline.
+ARTIFACTS = (roll_files.PLAN, roll_files.EVENTS, RESULT, *SHOWN)
 
 
 class RollDirectory:
@@ -90,6 +93,19 @@ class RollDirectory:
     def shown(self) -> list[str]:
         """Return the paths of the files for people that are there."""
         return [self.file(name) for name in SHOWN if os.path.exists(self.file(name))]
+
+    def copy_artifacts(self, target: str) -> None:
+        """Copy the files that a pipeline keeps.
+
+        :raises PipelineError: where that cannot be done.
+        """
+        try:
+            os.makedirs(target, exist_ok=True)
+            for name in ARTIFACTS:
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(self.file(name), os.path.join(target, name))
+        except OSError as trouble:
+            raise PipelineError("--artifacts {0} cannot be written: {1}".format(target, trouble)) from trouble
 
     # -- what this command writes ------------------------------------------------------------
 
@@ -161,9 +177,11 @@ class RollDirectory:
             for one in (process, process.get("playbook"))
         )
 
-    def standing(self, state: dict[str, Any]) -> str:
-        """Return the outcome of the roll, or what it is without one."""
-        return _roll_events.standing(state, self.lives(), time.time())
+    def look(self) -> tuple[dict[str, Any], str]:
+        """Return where the roll stands, and its outcome or what it is without one."""
+        state = self.state()
+        standing = _roll_events.standing(state, self.lives(), time.time())
+        return _roll_events.as_interrupted(state) if standing == _roll_events.INTERRUPTED else state, standing
 
     def _json(self, name: str) -> dict[str, Any] | None:
         try:

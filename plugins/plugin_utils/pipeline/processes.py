@@ -54,8 +54,8 @@ class Process:
 
     def shares_connections(self) -> bool:
         """Tell whether it is ssh's, for connections to come: others use it too, and it ends by itself."""
-        words = "".join(self.words())
-        return words.startswith("ssh: ") and words.rstrip().endswith("[mux]")
+        title = "".join(self.words()[:1])
+        return title.startswith("ssh: ") and title.endswith("[mux]")
 
     def signal(self, number: int) -> None:
         """Send it a signal, if it is still the same process."""

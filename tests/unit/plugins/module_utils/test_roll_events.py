@@ -206,6 +206,14 @@ def test_a_roll_that_somebody_saw_end_was_interrupted_wherever_one_looks_from() 
     assert _roll_events.standing(state_of(story.begin()), None, story.at) == "running"
 
 
+def test_of_a_roll_that_is_found_dead_nothing_is_in_work() -> None:
+    story = Story().begin().wave(1, "a").begin_step(1, "a", "drain")
+    story.tell("waiting", wave=1, cluster="a", host="h-a", step="drain", message="1 request")
+    state = _roll_events.as_interrupted(state_of(story))
+    assert (state["clusters"]["a"]["state"], state["clusters"]["a"]["waiting"]) == ("left", "")
+    assert (state["clusters"]["b"]["state"], state["totals"]["working"]) == ("planned", 0)
+
+
 def test_a_roll_that_told_its_end_is_what_it_told() -> None:
     assert _roll_events.standing(state_of(Story().begin().end("paused")), True, MADE_AT) == "paused"
 

@@ -125,6 +125,10 @@ class Workplace:
 
     def calls(self) -> list[list[str]]:
         """Return the command lines of the stand-in for ansible-playbook."""
+        return [call["words"] for call in self.told()]
+
+    def told(self) -> list[dict[str, Any]]:
+        """Return what the stand-in for ansible-playbook saw: ``words``, ``directory``, ``checks`` of host keys."""
         return [json.loads(line) for line in self.calls_file.read_text().splitlines()]
 
     def close(self) -> None:

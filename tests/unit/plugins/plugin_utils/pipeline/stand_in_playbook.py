@@ -16,7 +16,8 @@ words = sys.argv[1:]
 variables = json.loads(words[-2])
 directory = Path(variables["pd_roll_dir"], variables["pd_roll_id"])
 with open(os.environ["CALLS"], "a", encoding="utf-8") as calls:
-    calls.write(json.dumps(words) + "\n")
+    told = {"words": words, "directory": os.getcwd(), "checks": os.environ.get("ANSIBLE_HOST_KEY_CHECKING")}
+    calls.write(json.dumps(told) + "\n")
 walk = Walk(directory, Path(os.environ["FLEET"]))
 if words[-1].endswith(".plan"):
     walk.plan()

@@ -6,9 +6,9 @@
     walk.py plan|roll DIRECTORY FLEET
 
 FLEET is a JSON file, which stands for the hosts: ``clusters`` by name with ``due`` and ``fails``, ``size`` of waves,
-``refuse`` (a message or ""), ``gates`` (a folder or ""). Where there are gates, a cluster's work goes on once
-the file ``NAME`` is in that folder; until then ``NAME.waits`` is there. This script and its callers need nothing
-but Python, so that a test can call it as ``ansible-playbook``, too.
+``refuse`` (a message or ""), ``reports`` (write them), ``gates`` (a folder or ""). Where there are gates, a cluster's
+work goes on once the file ``NAME`` is in that folder; until then ``NAME.waits`` is there. This script and its callers
+need nothing but Python, so that a test can call it as ``ansible-playbook``, too.
 """
 
 from __future__ import annotations
@@ -125,6 +125,9 @@ class Walk:
         """End the roll."""
         self.tell("roll_ended", outcome=outcome, why=why, remaining=remaining)
         (self.directory / "result.json").write_text(json.dumps({"outcome": outcome, "remaining": remaining}))
+        if self.fleet.get("reports"):
+            (self.directory / "summary.md").write_text(f"# Roll {self.roll}: {outcome}\n")
+            (self.directory / "junit.xml").write_text("<testsuites/>\n")
         return 0 if outcome in ("done", "nothing") else 2
 
 
