@@ -17,6 +17,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _scope
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._roll_events import (
+    DONE,
+    FAILED,
+    NOTHING,
+    PAUSED,
+    REFUSED,
+    ROLLED_BACK,
+    STOPPED,
+)
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import describe_problem, problem
 
 FORMAT = 1
@@ -24,19 +33,14 @@ FORMAT = 1
 # What a cluster does for its users when the roll is planned.
 SERVES, DOWN, UNKNOWN = "serves", "down", "unknown"
 
-# What the roll does with a cluster.
-ROLL, SKIP, MAINTENANCE, REFUSED = "roll", "skip", "maintenance", "refused"
+# What the roll does with a cluster, if it is not refused.
+ROLL, SKIP, MAINTENANCE = "roll", "skip", "maintenance"
 
 # Kinds of waves, in the order in which they come.
 REPAIR, CANARY, BATCH = "repair", "canary", "batch"
 
-#: What became of a cluster in a wave.
-DONE, FAILED, ROLLED_BACK, NOTHING = "done", "failed", "rolled_back", "nothing"
 #: Outcomes that count against the failure budget: what was wanted does not run.
 BAD = (FAILED, ROLLED_BACK, REFUSED)
-
-#: What becomes of a roll, besides done, nothing, refused and failed.
-STOPPED, PAUSED = "stopped", "paused"
 
 #: When a roll pauses for approval.
 AFTER_CANARY, AFTER_EACH_WAVE, NEVER = "after_canary", "after_each_wave", "never"
