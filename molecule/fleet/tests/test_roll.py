@@ -5,6 +5,10 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+
+from cluster import wait_for
 
 
 def test_F6_nothing_due_restarts_nothing_and_says_so(fleet, roll, run_playbook, rolls):
@@ -176,17 +180,38 @@ def test_F7_a_setting_that_breaks_the_canary_is_rolled_back_there_and_goes_no_fu
     fleet["a"].assert_serves(requests=2)
 
 
-def test_R6_a_roll_whose_controller_was_killed_is_resumed(fleet, start_roll, roll, rolls):
+def test_R6_a_roll_whose_controller_is_killed_again_and_again_is_resumed_to_the_end(fleet, start_roll, roll, rolls):
+    """SGLANG_PD_KILLS times, at moments that a seed chooses among the events of each part."""
+    kills = int(os.environ.get("SGLANG_PD_KILLS", "2"))
+    moments = random.Random(kills)
     before = fleet.incarnations()
-    started = start_roll(batch="1")
-    rolls.wait_for("step_began", cluster="b", step="start_decode")
-    started.kill()
-    done_once = fleet.incarnations("a")
-    done = roll(id=rolls.newest.name, batch="50%")
+    good: dict[str, dict[str, str]] = {}
+    more: dict[str, object] = {"batch": "2"}
+    for number in range(kills):
+        started = start_roll(**more)
+        # Somewhere in what a wave or two of a part tell, from its very first event on.
+        enough = len(rolls.events) + moments.randrange(1, 70) if number else moments.randrange(30, 70)
+        wait_for(
+            f"event {enough} of part {number}",
+            lambda started=started, enough=enough: (
+                not started.runs or (rolls.directory.exists() and len(rolls.events) >= enough)
+            ),
+            limit_seconds=300,
+        )
+        started.kill()
+        more = {"id": rolls.newest.name, "batch": "2"}
+        ended = {name for name, outcome in rolls.outcomes.items() if outcome == "done"}
+        assert set(good) <= ended
+        good.update({name: fleet[name].incarnations() for name in ended - set(good)})
+    done = roll(**more)
     assert done.rc == 0, done
-    assert fleet.restarted_since(done_once) == "", "what this roll did was done twice"
+    for name, incarnations in good.items():
+        assert fleet[name].incarnations() == incarnations, f"{name} was good, and was restarted once more"
     assert fleet.restarted_since(before) == "abcdef"
     assert rolls.outcomes == dict.fromkeys("abcdef", "done")
+    for name in "abcdef":
+        fleet[name].assert_started_in_order()
+        assert fleet[name].one("router").ledger["outcome"] == "ok"
     assert (rolls.newest / "plan-1.json").exists(), "the first plan is kept"
     assert fleet.locked_or_reserved() == []
 
