@@ -17,6 +17,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _plan, _profiles, _topology
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters
 
 display = Display()
 
@@ -95,12 +96,13 @@ class ActionModule(ActionBase):
             }
         )
         hostvars = task_vars["hostvars"]
-        wanted, homeless = (
-            (given["inventory"], []) if given["inventory"] else inventory_clusters(task_vars["groups"], hostvars)
-        )
+        wanted: dict[str, dict[str, list[str]]] = given["inventory"]
+        homeless: list[str] = []
+        if not wanted:
+            wanted, homeless = clusters.inventory_clusters(task_vars["groups"], hostvars)
         in_play = set(task_vars["ansible_play_hosts_all"])
-        chosen = list(given["follows"]) or given["clusters"] or clusters_in(wanted, in_play)
-        here = sorted(hosts_of(wanted, chosen) & in_play)
+        chosen = list(given["follows"]) or given["clusters"] or clusters.clusters_in(wanted, in_play)
+        here = sorted(clusters.hosts_of(wanted, chosen) & in_play)
         seen = seen_of(here, hostvars, given["members"], given["preflight"])
         verify = _verification(given)
         refused = (
@@ -253,36 +255,6 @@ def wrong_selection(chosen: list[str], wanted: dict[str, Any], homeless: list[st
             )
         )
     return ""
-
-
-def inventory_clusters(groups: Any, hostvars: Any) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
-    """Return the hosts of each cluster by role, and the hosts that name no cluster."""
-    wanted: dict[str, dict[str, list[str]]] = {}
-    homeless: list[str] = []
-    for role, group in _topology.GROUPS.items():
-        for host in groups.get(group, []):
-            variables = hostvars[host]
-            listed = variables.get("pd_{0}_{1}".format(role, "routers" if role == "router" else "engines")) or []
-            clusters = {str(item["cluster"]) for item in listed if item.get("cluster")} or set(
-                _topology.clusters_of(variables.get("pd_cluster"))
-            )
-            if not clusters and host not in homeless:
-                homeless.append(host)
-            for cluster in clusters:
-                wanted.setdefault(cluster, {}).setdefault(role, []).append(host)
-    return wanted, homeless
-
-
-def clusters_in(wanted: dict[str, dict[str, list[str]]], hosts: set[str]) -> list[str]:
-    """Return the clusters that have a host among these."""
-    return sorted(
-        cluster for cluster, roles in wanted.items() if any(host in hosts for its in roles.values() for host in its)
-    )
-
-
-def hosts_of(wanted: dict[str, dict[str, list[str]]], clusters: list[str]) -> set[str]:
-    """Return the hosts of clusters."""
-    return {host for name in clusters for its in wanted.get(name, {}).values() for host in its}
 
 
 def seen_of(hosts: Iterable[str], hostvars: Any, registered: str, preflight: str) -> dict[str, dict[str, Any]]:

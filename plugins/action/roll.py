@@ -268,8 +268,9 @@ def _proof_of(cluster: str, wave: dict[str, Any], registered: str, task_vars: di
 
 def _latency(proof: dict[str, Any] | None) -> dict[str, float] | None:
     """Return the latencies of the first part of a verification."""
-    latency = (proof or {}).get("parts") and proof["parts"][0].get("latency") if proof else None
-    if not latency or not latency.get("count"):
+    parts = proof["parts"] if proof else []
+    latency = parts[0]["latency"] if parts else {}
+    if not latency.get("count"):
         return None
     return {"median_seconds": latency["median"], "p95_seconds": latency["p95"]}
 

@@ -12,7 +12,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.action import co_restart_plan
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _lock, _plan, _profiles, _roll, _topology
-from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import roll_files
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters, roll_files
 
 display = Display()
 
@@ -72,16 +72,16 @@ class ActionModule(ActionBase):
                 "rolls": text,
             }
         )
-        wanted, homeless = co_restart_plan.inventory_clusters(task_vars["groups"], task_vars["hostvars"])
+        wanted, homeless = clusters.inventory_clusters(task_vars["groups"], task_vars["hostvars"])
         in_play = set(task_vars["ansible_play_hosts_all"])
-        chosen = given["clusters"] or co_restart_plan.clusters_in(wanted, in_play)
+        chosen = given["clusters"] or clusters.clusters_in(wanted, in_play)
         refused = co_restart_plan.wrong_selection(chosen, wanted, homeless)
         if refused:
             return dict(result, failed=True, msg=refused)
         run = co_restart_plan.new_run(given["roll_id"], given["purpose"])
-        clusters = _Fleet(given, task_vars["hostvars"], wanted, in_play, run).clusters(set(chosen))
+        facts = _Fleet(given, task_vars["hostvars"], wanted, in_play, run).clusters(set(chosen))
         roll = _roll.make_roll(
-            clusters,
+            facts,
             {
                 "roll": run["id"],
                 "made_at": round(time.time(), 3),
@@ -144,7 +144,7 @@ class _Fleet:
     ):
         self.given = given
         self.wanted = wanted
-        hosts = sorted(co_restart_plan.hosts_of(wanted, list(wanted)))
+        hosts = sorted(clusters.hosts_of(wanted, list(wanted)))
         # Once for each host: it costs as much as a task.
         self.variables = {host: hostvars[host] for host in hosts}
         self.seen = co_restart_plan.seen_of(
@@ -172,7 +172,7 @@ class _Fleet:
     def cluster(self, name: str, selected: bool) -> dict[str, Any]:
         """Return the facts of one cluster."""
         roles = self.wanted[name]
-        hosts = sorted(co_restart_plan.hosts_of(self.wanted, [name]))
+        hosts = sorted(clusters.hosts_of(self.wanted, [name]))
         records = [
             dict(record, member=dict(record["member"], host=host))
             for host in hosts
@@ -196,6 +196,7 @@ class _Fleet:
             "reserved": self.reserved(name, roles),
             "selected": selected,
             "done": _roll.was_done(records, self.run["id"]),
+            "interrupted": _roll.was_interrupted(records, self.run["id"]),
             "settings": [row for host in hosts for row in self.settings(host, name, records)],
             "expected_seconds": _roll.expected_seconds(records),
         }

@@ -11,9 +11,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.inferops.sglang_pd.plugins.action.co_restart_plan import inventory_clusters
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _profiles, _topology, _verify
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import report
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils.clusters import inventory_clusters
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils.slices import SlicedCall
 
 display = Display()

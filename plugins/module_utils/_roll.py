@@ -101,6 +101,18 @@ def was_done(records: list[dict[str, Any]], roll_id: str) -> bool:
     )
 
 
+def was_interrupted(records: list[dict[str, Any]], roll_id: str) -> bool:
+    """Tell whether a roll had begun with a cluster and died: nothing failed, and it was not finished."""
+    ledgers = [record["ledger"] for record in records]
+    latest = max((ledger["generation"] for ledger in ledgers), default=0)
+    of_latest = [ledger for ledger in ledgers if ledger["generation"] == latest]
+    if any(ledger["outcome"] == _ledger.FAILED for ledger in of_latest):
+        return False
+    announced = [one["fence"]["run"] for one in ledgers if one["fence"] and one["fence"]["generation"] > latest]
+    unfinished = [ledger["run"] for ledger in of_latest if not ledger["outcome"]]
+    return any(str(run.get("id", "")).startswith(roll_id + ".") for run in [*announced, *unfinished])
+
+
 def run_id_of(roll_id: str, wave: int, mark: str) -> str:
     """Return the id of a wave's co-restarts in ledgers and locks.
 
@@ -159,7 +171,7 @@ def make_roll(clusters: dict[str, dict[str, Any]], asked: dict[str, Any]) -> dic
     :param clusters: of the inventory, by name: ``plan`` (see :func:`_plan.make_plan`), ``model``,
         ``domains``, ``hosts``, ``condition`` and ``evidence``, ``maintenance`` (why, or ""),
         ``reserved`` (who else rolls it, or ""), ``selected``, ``done`` (whether this roll did it
-        already), ``settings``, ``expected_seconds``.
+        already), ``interrupted`` (whether it had begun with it and died), ``settings``, ``expected_seconds``.
     :param asked: ``roll``, ``made_at``, ``owner``, ``purpose``, ``options``: ``max_unavailable``
         and ``max_unavailable_per_domain`` ("" for no bound), ``canary`` (names),
         ``canaries_per_model``, ``batch``, ``failure_budget``, ``repair``, ``soak_seconds``,
@@ -222,6 +234,7 @@ def _row(one: dict[str, Any]) -> dict[str, Any]:
         "hosts": one["hosts"],
         "condition": one["condition"],
         "evidence": one["evidence"],
+        "interrupted": one["interrupted"],
         "decision": decision,
         "why": why,
         "wave": 0,
@@ -306,7 +319,7 @@ def _too_little(rows: dict[str, dict[str, Any]], rolling: list[str], options: di
     for name, row in rows.items():
         if row["decision"] == MAINTENANCE or row["condition"] == SERVES or not touched & set(_groups(row)):
             continue
-        if options["repair"] and row["condition"] == DOWN:
+        if _may_repair(row, options):
             continue
         found.append(
             problem(
@@ -316,12 +329,17 @@ def _too_little(rows: dict[str, dict[str, Any]], rolling: list[str], options: di
                 "pd_roll_repair=true".format(name, row["model"], row["evidence"]),
             )
         )
-    repaired = [name for name in rolling if rows[name]["condition"] != SERVES] if options["repair"] else []
+    repaired = [name for name in rolling if rows[name]["condition"] != SERVES]
     if not found and set(rolling) - set(repaired):
         away = [name for name, row in rows.items() if _is_away(row) and name not in repaired]
         healthy = [name for name in rolling if name not in repaired]
         found += _over(rows, away, healthy, options)
     return found
+
+
+def _may_repair(row: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Tell whether a roll may begin although a cluster does not serve: what this roll left so is its own to finish."""
+    return bool(row["condition"] == DOWN and (options["repair"] or row["interrupted"]))
 
 
 def _over(

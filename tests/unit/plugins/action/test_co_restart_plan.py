@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 from ansible_collections.inferops.sglang_pd.plugins.action import co_restart_plan
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters
 
 
 def test_clusters_come_from_groups_and_pd_cluster() -> None:
     groups = {"pd_prefill": ["a", "b"], "pd_decode": ["a", "c"], "pd_router": ["r"]}
     hostvars = {"a": {"pd_cluster": "x"}, "b": {"pd_cluster": "y"}, "c": {"pd_cluster": ["x", "y"]}, "r": {}}
-    wanted, homeless = co_restart_plan.inventory_clusters(groups, hostvars)
+    wanted, homeless = clusters.inventory_clusters(groups, hostvars)
     assert wanted == {"x": {"prefill": ["a"], "decode": ["a", "c"]}, "y": {"prefill": ["b"], "decode": ["c"]}}
     assert homeless == ["r"]
 
 
 def test_engines_of_a_list_name_their_own_clusters() -> None:
     hostvars = {"a": {"pd_cluster": ["x", "y", "z"], "pd_decode_engines": [{"cluster": "x"}, {"cluster": "y"}]}}
-    wanted, homeless = co_restart_plan.inventory_clusters({"pd_decode": ["a"]}, hostvars)
+    wanted, homeless = clusters.inventory_clusters({"pd_decode": ["a"]}, hostvars)
     assert wanted == {"x": {"decode": ["a"]}, "y": {"decode": ["a"]}}
     assert homeless == []
 

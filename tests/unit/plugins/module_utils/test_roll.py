@@ -54,6 +54,7 @@ def cluster(name: str, **given: Any) -> dict[str, Any]:
         "reserved": "",
         "selected": True,
         "done": False,
+        "interrupted": False,
         "settings": [],
         "expected_seconds": 90.0,
         **given,
@@ -164,6 +165,13 @@ def test_F2_repair_does_not_take_more_away_while_others_stay_down() -> None:
     assert roll["decision"] == "refused"
     assert "1 of 3 clusters are away already (b: does not serve), and at most 1 may be" in messages(roll)
     assert "pd_roll_max_unavailable" in messages(roll)
+
+
+def test_R6_what_a_roll_left_half_done_it_may_finish_without_being_asked_to_repair() -> None:
+    clusters = {**fleet("a", "b"), "c": cluster("c", condition="down", interrupted=True)}
+    assert waves(roll_of(clusters)) == [("repair", ["c"]), ("canary", ["a"]), ("batch", ["b"])]
+    clusters["b"] = cluster("b", condition="down")
+    assert "cluster b of model m does not serve" in messages(roll_of(clusters))
 
 
 def test_a_model_that_the_roll_does_not_touch_may_be_down() -> None:
@@ -342,6 +350,17 @@ def test_a_cluster_was_done_by_a_roll_only_while_nothing_happened_to_it_since() 
     assert not _roll.was_done([record(4, 0.0, 9.0, outcome="failed")], "r")
     assert not _roll.was_done([record(4, 0.0, 9.0, incarnation="other")], "r")
     assert not _roll.was_done([], "r")
+
+
+def test_a_roll_died_amid_a_cluster_only_where_nothing_failed_there() -> None:
+    assert _roll.was_interrupted([record(4, 0.0, None, outcome="")], "r")
+    assert not _roll.was_interrupted([record(4, 0.0, None, outcome="")], "r2")
+    assert not _roll.was_interrupted([record(4, 0.0, 9.0, outcome="failed")], "r")
+    # It was announced in the ledger, and nothing was stopped yet.
+    announced = {"generation": 5, "run": {"id": "r.1.ab"}, "closed": "i"}
+    assert _roll.was_interrupted([record(4, 0.0, 9.0, run={"id": "other"}, fence=announced)], "r")
+    assert not _roll.was_interrupted([record(4, 0.0, 9.0, fence=dict(announced, generation=4))], "r"), "it was done"
+    assert not _roll.was_interrupted([], "r")
 
 
 def test_a_cluster_that_answers_no_request_is_down_whatever_its_units_say() -> None:
