@@ -195,7 +195,7 @@ class _Fleet:
             "maintenance": self.maintenance(hosts),
             "reserved": self.reserved(name, roles),
             "selected": selected,
-            "done": _roll.was_done(records, self.run["id"]),
+            "came_to": _roll.came_to(records, self.run["id"]),
             "interrupted": _roll.was_interrupted(records, self.run["id"]),
             "settings": [row for host in hosts for row in self.settings(host, name, records)],
             "expected_seconds": _roll.expected_seconds(records),

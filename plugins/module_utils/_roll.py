@@ -88,16 +88,30 @@ def expected_seconds(records: list[dict[str, Any]]) -> float | None:
     return round(statistics.median(times), 1) if times else None
 
 
-def was_done(records: list[dict[str, Any]], roll_id: str) -> bool:
-    """Tell whether a roll co-restarted a cluster already, and nothing happened to it since."""
+def came_to(records: list[dict[str, Any]], roll_id: str) -> str:
+    """Return what a roll made of a cluster, as its hosts tell: done, rolled_back or failed.
+
+    "" where they tell of no end of this roll's, or something happened to the cluster since.
+    """
     ledgers = [record["ledger"] for record in records]
     latest = max((ledger["generation"] for ledger in ledgers), default=0)
-    if not latest or _scope.findings(records):
-        return False
-    return all(
-        ledger["outcome"] == _ledger.OK and str(ledger["run"].get("id", "")).startswith(roll_id + ".")
-        for ledger in ledgers
-        if ledger["generation"] == latest
+    its = [ledger for ledger in ledgers if latest and ledger["generation"] == latest]
+    if not its or not all(str(ledger["run"].get("id", "")).startswith(roll_id + ".") for ledger in its):
+        return ""
+    if any(ledger["outcome"] == _ledger.FAILED for ledger in its):
+        return FAILED
+    if _scope.findings(records):
+        return ""
+    return ROLLED_BACK if any(map(_went_back, its)) else DONE
+
+
+def _went_back(ledger: dict[str, Any]) -> bool:
+    """Tell whether the attempt on record followed on one of the same run that failed, and did not widen it."""
+    return any(
+        past["run"].get("id") == ledger["run"]["id"]
+        and past["outcome"] == _ledger.FAILED
+        and past.get("scope") != _scope.DECODE_ALONE
+        for past in ledger["history"]
     )
 
 
@@ -170,8 +184,9 @@ def make_roll(clusters: dict[str, dict[str, Any]], asked: dict[str, Any]) -> dic
 
     :param clusters: of the inventory, by name: ``plan`` (see :func:`_plan.make_plan`), ``model``,
         ``domains``, ``hosts``, ``condition`` and ``evidence``, ``maintenance`` (why, or ""),
-        ``reserved`` (who else rolls it, or ""), ``selected``, ``done`` (whether this roll did it
-        already), ``interrupted`` (whether it had begun with it and died), ``settings``, ``expected_seconds``.
+        ``reserved`` (who else rolls it, or ""), ``selected``, ``came_to`` (what this roll made of it
+        already, see :func:`came_to`), ``interrupted`` (whether it had begun with it and died), ``settings``,
+        ``expected_seconds``.
     :param asked: ``roll``, ``made_at``, ``owner``, ``purpose``, ``options``: ``max_unavailable``
         and ``max_unavailable_per_domain`` ("" for no bound), ``canary`` (names),
         ``canaries_per_model``, ``batch``, ``failure_budget``, ``repair``, ``soak_seconds``,
@@ -203,7 +218,7 @@ def make_roll(clusters: dict[str, dict[str, Any]], asked: dict[str, Any]) -> dic
         return dict(roll, decision=REFUSED)
     if not rolling:
         return dict(roll, decision=NOTHING)
-    roll["waves"] = _waves(rows, rolling, [name for name in rows if clusters[name]["done"]], options)
+    roll["waves"] = _waves(rows, rolling, [name for name in rows if clusters[name]["came_to"] == DONE], options)
     for wave in roll["waves"]:
         for name in wave["clusters"]:
             rows[name]["wave"] = wave["number"]
@@ -222,7 +237,7 @@ def _row(one: dict[str, Any]) -> dict[str, Any]:
         decision, why = MAINTENANCE, one["maintenance"]
     elif not one["selected"]:
         why = "not selected"
-    elif one["done"]:
+    elif one["came_to"] == DONE:
         why = "this roll did it already"
     elif plan["decision"] == "refused":
         decision, why = REFUSED, "; ".join(item["message"] for item in plan["problems"])

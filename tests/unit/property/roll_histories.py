@@ -443,4 +443,15 @@ def histories(family: str) -> st.SearchStrategy[History]:
     return st.builds(History, shapes=SHAPES, acts=FAMILIES[family])
 
 
-__all__ = ["BAD", "FAMILIES", "History", "Player", "Stage", "co_restart_plan", "histories", "play", "random", "Iterator"]
+__all__ = [
+    "BAD",
+    "FAMILIES",
+    "History",
+    "Player",
+    "Stage",
+    "co_restart_plan",
+    "histories",
+    "play",
+    "random",
+    "Iterator",
+]

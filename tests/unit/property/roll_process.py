@@ -86,11 +86,13 @@ def _what(task: dict[str, Any]) -> str:
 #: What :meth:`Process.walk` and :meth:`Process.wave` do; a test holds the playbook to it.
 TASKS = [
     "roll_look",
+    "set_fact",
     "verify",
     "roll_plan",
     "reserve",
     "confirm",
     "set_fact",
+    "fail",
     "waves",
     "roll_wave",
     "release",
@@ -105,6 +107,7 @@ TASKS_OF_WAVE = [
     "ready",
     "co_restart",
     "walked",
+    "member_info",
     "verify",
     "end",
     "roll_hook after_verify",
@@ -276,6 +279,7 @@ class Stage:
         """Return a new process of a roll."""
         number = next(self._numbers)
         observed = Observed(number, dict(OPTIONS, **options), self.fleet.in_maintenance())
+        observed.began = self.fleet.clock
         process = self.processes[number] = Process(self, observed, roll_id, **more)
         self.rules.processes.append(observed)
         return process
@@ -293,7 +297,7 @@ class Stage:
         except StopIteration:
             return False
         except KilledError:
-            self.rules.died(process.observed)
+            self.rules.died(process.observed, self.files.events(process.observed.roll))
             return False
         finally:
             self.current = before
@@ -385,17 +389,19 @@ class Process:
         )
         if self.pd_roll.get("failed"):
             # run_once without ignore_errors: the play is over for all hosts, and so is the playbook.
-            self.rules.died(self.observed)
+            self.rules.died(self.observed, self.stage.files.events(self.observed.roll))
             return
         self.observed.roll = self.pd_roll["run"]["id"]
         self.rules.planned(self.observed, self.stage.files.plan(self.pd_roll["directory"]))
         yield
         for host in self.pd_roll["reserve"]:
-            self.hostvars[host]["pd_roll_reserved"] = self.roll_step("reserve", host, take_over=self.options["take_over"])
+            self.hostvars[host]["pd_roll_reserved"] = self.roll_step(
+                "reserve", host, take_over=self.options["take_over"]
+            )
             yield
         confirmed = self.roll_step("confirm")
         if confirmed.get("failed"):
-            self.rules.died(self.observed)
+            self.rules.died(self.observed, self.stage.files.events(self.observed.roll))
             return
         if confirmed["go"]:
             yield from self.waves()
@@ -405,7 +411,7 @@ class Process:
         concluded = self.roll_step("conclude")
         self.outcome = concluded.get("outcome", "")
         if not self.outcome:
-            self.rules.died(self.observed)
+            self.rules.died(self.observed, self.stage.files.events(self.observed.roll))
             return
         self.rules.ended(self.observed, concluded, self.stage.files.events(self.observed.roll))
 

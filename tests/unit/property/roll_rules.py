@@ -20,7 +20,7 @@ INVARIANTS = {
     "domain, than the bound are away with it: those in maintenance, those that the roll saw away, and those that a "
     "roll took away; of two rolls the larger bound counts",
     "capacity": "while a cluster of a touched model was seen not to answer, nothing that answers is taken, unless "
-    "repairs were asked for; and then those that do not answer come first",
+    "repairs were asked for, or a killed process of this roll left it so; and then those come first",
     "budget": "no wave begins after more clusters failed or went back than the budget allows",
     "canary": "no wave begins after a canary or a repair failed",
     "canaries first": "of each model with more clusters than canaries, no other cluster is taken before so many were "
@@ -80,6 +80,9 @@ class Observed:
         self.unrecorded: set[str] = set()
         self.came_to: dict[str, str] = {}
         self.kinds: dict[str, str] = {}
+        #: Clusters that failed while they were watched.
+        self.unwatched: set[str] = set()
+        self.began = 0.0
         self.cancelled = False
         self.dead = False
         self.ended = ""
@@ -143,7 +146,10 @@ class Rules(Listener):
             "{}: plan: {} {} {}",
             process,
             plan["decision"],
-            [(wave["kind"], wave["clusters"], wave["hosts"] if len(wave["hosts"]) < 9 else "") for wave in plan["waves"]]
+            [
+                (wave["kind"], wave["clusters"], wave["hosts"] if len(wave["hosts"]) < 9 else "")
+                for wave in plan["waves"]
+            ]
             if len(plan["waves"]) < 30
             else len(plan["waves"]),
             [item["message"] for item in plan["problems"]][:3],
@@ -268,6 +274,7 @@ class Rules(Listener):
         else:
             self.fleet.happens("{}: {} failed its soak", process, cluster)
             process.came_to[cluster] = FAILED
+            process.unwatched.add(cluster)
             self.good.get(process.roll, set()).discard(cluster)
 
     # -- what the fleet tells ----------------------------------------------------------
@@ -326,7 +333,9 @@ class Rules(Listener):
                     bound = max(bound, len(self.groups[group]) if its is None else its)
             away = [name for name in self.groups[group] if self._counts(process, name)]
             if len(away) > bound:
-                self.broken("bound", "{} takes {}: {} of {} are away, at most {}", process, taken.name, away, group, bound)
+                self.broken(
+                    "bound", "{} takes {}: {} of {} are away, at most {}", process, taken.name, away, group, bound
+                )
 
     def _counts(self, process: Observed, name: str) -> bool:
         """Tell whether a cluster is away as far as a process can know."""
@@ -343,7 +352,9 @@ class Rules(Listener):
                 continue
             if self.away_by[name][1] > process.saw_away.get(name, -1):
                 continue
-            if not process.options["repair"]:
+            cause = self.away_by[name][0]
+            its_own = isinstance(cause, Observed) and cause.roll == process.roll and cause.dead
+            if not process.options["repair"] and not its_own:
                 self.broken("capacity", "{} takes {} while {} is away", process, taken.name, name)
             planned = any(name in wave["clusters"] for wave in process.plan["waves"])
             if planned and name not in process.came_to and name not in process.wave["clusters"]:
@@ -351,10 +362,19 @@ class Rules(Listener):
 
     # -- the end of a process ----------------------------------------------------------
 
-    def died(self, process: Observed) -> None:
-        """Note that a process was killed."""
+    def died(self, process: Observed, events: list[dict[str, Any]]) -> None:
+        """Note that a process was killed.
+
+        How a watch ended is on no host: where it was not told yet, nobody knows.
+        """
         self.fleet.happens("{}: killed", process)
         process.dead = True
+        for name in process.unwatched:
+            if not any(
+                event["event"] == "cluster_ended" and event["cluster"] == name and event["at"] >= process.began
+                for event in events
+            ):
+                process.came_to[name] = DONE
 
     def ended(self, process: Observed, told: dict[str, Any], events: list[dict[str, Any]]) -> None:
         """Judge the end of a process.
@@ -367,10 +387,7 @@ class Rules(Listener):
         self._is_recorded(process)
         self._is_told(process, events)
         left = [
-            name
-            for wave in process.plan["waves"]
-            for name in wave["clusters"]
-            if process.came_to.get(name) not in GOOD
+            name for wave in process.plan["waves"] for name in wave["clusters"] if process.came_to.get(name) not in GOOD
         ]
         if told["outcome"] != "refused" and left != told["remaining"]:
             self.broken("remaining", "{} is told, {} is true", told["remaining"], left)
@@ -401,7 +418,8 @@ class Rules(Listener):
 
     def _is_told(self, process: Observed, events: list[dict[str, Any]]) -> None:
         told = {event["cluster"]: event["outcome"] for event in events if event["event"] == "cluster_ended"}
-        for earlier in self.of_roll(process.roll):
+        whole = process.ended in ("done", "nothing")
+        for earlier in self.of_roll(process.roll) if whole else [process]:
             for name in earlier.touched:
                 if name not in told:
                     self.broken("events", "{} of {} has none", name, earlier)

@@ -15,8 +15,8 @@ import itertools
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from ansible_collections.inferops.sglang_pd.plugins.action import co_restart_plan
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _lock, _revision
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters as inventory
 
 #: A configuration with this in it starts and is healthy, and no request is served with it.
 BAD = "x"
@@ -168,7 +168,7 @@ class Fleet:
         for shape in shapes:
             self._add(shape)
         self.hosts = sorted(self.variables)
-        self.wanted, homeless = co_restart_plan.inventory_clusters(self.groups, self.variables)
+        self.wanted, homeless = inventory.inventory_clusters(self.groups, self.variables)
         assert not homeless
 
     def _add(self, shape: Shape) -> None:

@@ -53,7 +53,7 @@ def cluster(name: str, **given: Any) -> dict[str, Any]:
         "maintenance": "",
         "reserved": "",
         "selected": True,
-        "done": False,
+        "came_to": "",
         "interrupted": False,
         "settings": [],
         "expected_seconds": 90.0,
@@ -215,7 +215,7 @@ def test_R7_clusters_of_another_roll_are_refused_also_where_only_the_model_is_th
 
 def test_what_this_roll_did_already_is_skipped_and_its_canary_sings_no_more() -> None:
     clusters = fleet("a", "b", "c")
-    clusters["a"] = cluster("a", decision="nothing", done=True)
+    clusters["a"] = cluster("a", decision="nothing", came_to="done")
     roll = roll_of(clusters)
     assert waves(roll) == [("batch", ["b"]), ("batch", ["c"])]
     assert roll["clusters"]["a"]["why"] == "this roll did it already"
@@ -301,7 +301,7 @@ def test_a_roll_pauses_for_approval_and_goes_on_when_it_is_resumed() -> None:
     outcome, why = _roll.over_after(roll, events(("a", "done")), 1, "")
     assert (outcome, why) == ("paused", "waiting for approval after wave 1 (canary)")
     clusters = fleet(*"abc")
-    clusters["a"] = cluster("a", decision="nothing", done=True)
+    clusters["a"] = cluster("a", decision="nothing", came_to="done")
     resumed = roll_of(clusters, pause="after_canary")
     assert _roll.may_begin(resumed, events(("a", "done")) + events(), 1, "") == ("", "")
     assert _roll.over_after(resumed, events(("a", "done")) + events(("b", "done")), 1, "") == ("", "")
@@ -345,11 +345,28 @@ def test_expected_seconds_are_the_median_of_what_ended_well() -> None:
 
 
 def test_a_cluster_was_done_by_a_roll_only_while_nothing_happened_to_it_since() -> None:
-    assert _roll.was_done([record(4, 0.0, 9.0)], "r")
-    assert not _roll.was_done([record(4, 0.0, 9.0)], "r2")
-    assert not _roll.was_done([record(4, 0.0, 9.0, outcome="failed")], "r")
-    assert not _roll.was_done([record(4, 0.0, 9.0, incarnation="other")], "r")
-    assert not _roll.was_done([], "r")
+    assert _roll.came_to([record(4, 0.0, 9.0)], "r") == "done"
+    assert _roll.came_to([record(4, 0.0, 9.0)], "r2") == ""
+    assert _roll.came_to([record(4, 0.0, 9.0, outcome="failed")], "r") == "failed"
+    assert _roll.came_to([record(4, 0.0, None, outcome="")], "r") == ""
+    assert _roll.came_to([record(4, 0.0, 9.0, incarnation="other")], "r") == ""
+    assert _roll.came_to([], "r") == ""
+
+
+@pytest.mark.parametrize(
+    ("scope", "came_to"),
+    [("whole chain", "rolled_back"), ("router alone", "rolled_back"), ("decode and router alone", "done")],
+)
+def test_F7_a_cluster_that_went_back_was_not_done_and_one_that_was_widened_was(scope: str, came_to: str) -> None:
+    failed = {"run": {"id": "r.1.ab"}, "outcome": "failed", "scope": scope}
+    assert _roll.came_to([record(4, 0.0, 9.0, history=[failed])], "r") == came_to
+    # Another walk of the same wave, before the controller died.
+    assert _roll.came_to([record(4, 0.0, 9.0, history=[dict(failed, run={"id": "r.1.cd"})])], "r") == "done"
+
+
+def test_F7_a_canary_that_went_back_sings_again() -> None:
+    clusters = {**fleet("a", "b", "c"), "a": cluster("a", decision="nothing", came_to="rolled_back")}
+    assert waves(roll_of(clusters)) == [("canary", ["b"]), ("batch", ["c"])]
 
 
 def test_a_roll_died_amid_a_cluster_only_where_nothing_failed_there() -> None:
