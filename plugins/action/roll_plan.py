@@ -80,6 +80,7 @@ class ActionModule(ActionBase):
             return dict(result, failed=True, msg=refused)
         run = co_restart_plan.new_run(given["roll_id"], given["purpose"])
         facts = _Fleet(given, task_vars["hostvars"], wanted, in_play, run).clusters(set(chosen))
+        directory = roll_files.directory_of(given["rolls"], run["id"]) if given["rolls"] else ""
         roll = _roll.make_roll(
             facts,
             {
@@ -89,12 +90,12 @@ class ActionModule(ActionBase):
                 "purpose": run["purpose"],
                 "options": {name: given[name] for name in ROLL_OPTIONS},
             },
+            roll_files.events(directory) if directory else [],
         )
         roll["restart_when"] = given["restart_when"]
         roll["inventory"] = {name: wanted[name] for name, row in roll["clusters"].items() if row["wave"]}
         lines = _roll.describe(roll)
         display.display("\n".join(lines))
-        directory = roll_files.directory_of(given["rolls"], run["id"]) if given["rolls"] else ""
         if directory:
             try:
                 lines.append("plan: {0}".format(roll_files.write_plan(directory, roll)))
@@ -196,6 +197,7 @@ class _Fleet:
             "reserved": self.reserved(name, roles),
             "selected": selected,
             "came_to": _roll.came_to(records, self.run["id"]),
+            "generation": max((record["ledger"]["generation"] for record in records), default=0),
             "interrupted": _roll.was_interrupted(records, self.run["id"]),
             "settings": [row for host in hosts for row in self.settings(host, name, records)],
             "expected_seconds": _roll.expected_seconds(records),
