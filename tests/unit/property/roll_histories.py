@@ -204,7 +204,9 @@ class Player:
             options["canary"] = former["canary"]
         for number, fault in act.faults:
             self.clusters[number % len(names)].faults.append(fault)
-        given = {"here": act.here, "lives": act.lives, "full": act.full, "rolls_back": act.rolls_back}
+        # Elsewhere it could not know that another process walks the same roll; it has no files of it either.
+        here = self.last.here if roll_id and self.last and self.last.observed.is_alive() else act.here
+        given = {"here": here, "lives": act.lives, "full": act.full, "rolls_back": act.rolls_back}
         self.seen["resumed" if roll_id else "new"] += 1
         self.seen["rolls"] += 1
         return self.stage.process(options, roll_id, **given)

@@ -140,6 +140,8 @@ class Files:
 
     def plan(self, directory: str) -> dict[str, Any]:
         """Return the last plan."""
+        if directory not in self.plans:
+            raise FileNotFoundError(directory)
         return self.plans[directory][-1]
 
     def events(self, directory: str) -> list[dict[str, Any]]:
@@ -150,6 +152,10 @@ class Files:
         """Append an event."""
         self.stage.moment(writes=True)
         self.told.setdefault(directory, []).append(dict(more, event=event, roll=directory, at=self.stage.fleet.clock))
+
+    def cancel_file(self, directory: str) -> str:
+        """Return the file that ends a roll."""
+        return directory + "/cancel"
 
     def cancelled(self, directory: str) -> str:
         """Return why a roll is to end."""
@@ -245,7 +251,7 @@ class Stage:
             (roll_plan, "display", quiet),
             (roll_plan, "time", clock),
             (roll_plan, "_Fleet", view),
-            (co_restart_plan, "controller", lambda: "this controller"),
+            (co_restart_plan, "controller", self.controller),
             (co_restart_plan, "new_run", self.new_run),
             (co_restart_plan, "_process_start", self.process_start),
             (cluster_lock, "time", clock),
@@ -265,10 +271,14 @@ class Stage:
             "id": run_id or "R{}".format(number),
             "owner": "ops@{} pid {}".format("here" if process and process.here else "elsewhere", number),
             "purpose": purpose,
-            "controller": "this controller" if process and process.here else "another controller",
+            "controller": self.controller(),
             "pid": number,
             "pid_started": "start of {}".format(number),
         }
+
+    def controller(self) -> str:
+        """Return the controller of the process at work."""
+        return "this controller" if self.current and self.current.here else "another controller"
 
     def process_start(self, number: int) -> str:
         """Return the mark of a process that is alive."""

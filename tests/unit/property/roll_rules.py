@@ -211,7 +211,7 @@ class Rules(Listener):
         again = {name for wave in process.plan["waves"] for name in wave["clusters"]}
         failed = {name for name, outcome in process.came_to.items() if outcome not in GOOD}
         for earlier in reversed(self.of_roll(process.roll)):
-            if earlier is process:
+            if earlier is process or earlier.ended == "refused":
                 continue
             if earlier.ended or earlier.is_alive():
                 break
