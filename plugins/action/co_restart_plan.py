@@ -296,13 +296,21 @@ def gone_owners(seen: dict[str, dict[str, Any]], kind: str) -> list[str]:
     :param kind: ``locks``, or ``rolls`` for the reservations of rolls.
     """
     gone = []
-    here = controller.identity()
     for what in seen.values():
         for lock in what.get(kind, {}).values():
-            run = lock["run"]
-            if run.get("controller") == here and controller.process_start(run["pid"]) != run["pid_started"]:
-                gone.append(run["owner"])
+            if is_of_here(lock["run"]) and not is_alive(lock["run"]):
+                gone.append(lock["run"]["owner"])
     return gone
+
+
+def is_of_here(run: dict[str, Any]) -> bool:
+    """Tell whether the process of a run is, or was, one of this controller."""
+    return bool(run.get("controller") == controller.identity())
+
+
+def is_alive(run: dict[str, Any]) -> bool:
+    """Tell whether the process of a run of this controller is still there."""
+    return controller.process_start(run["pid"]) == run["pid_started"]
 
 
 def _not_deployed_yet(plan: dict[str, Any]) -> dict[str, Any]:

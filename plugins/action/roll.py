@@ -86,6 +86,12 @@ class ActionModule(ActionBase):
             waves=len(roll["waves"]),
             clusters=sum(1 for row in roll["clusters"].values() if row["wave"]),
         )
+        for name, one in roll.get("before", {}).items():
+            if not one["told"]:
+                message = "so its hosts tell: the process of this roll that did it was gone before it came to that"
+                _tell_end(
+                    directory, 0, name, _Ending(one["outcome"], message, roll["clusters"][name]["on_record"], True)
+                )
         if roll["decision"] == _roll.REFUSED:
             why = "; ".join(item["message"] for item in roll["problems"])
             return _end_of_roll(directory, roll, _roll.REFUSED, why)

@@ -79,6 +79,10 @@ class ActionModule(ActionBase):
         if refused:
             return dict(result, failed=True, msg=refused)
         run = co_restart_plan.new_run(given["roll_id"], given["purpose"])
+        directory = roll_files.directory_of(given["rolls"], run["id"]) if given["rolls"] else ""
+        walked = _still_walked(directory, run)
+        if walked:
+            return dict(result, failed=True, msg=walked)
         facts = _Fleet(given, task_vars["hostvars"], wanted, in_play, run).clusters(set(chosen))
         roll = _roll.make_roll(
             facts,
@@ -89,12 +93,13 @@ class ActionModule(ActionBase):
                 "purpose": run["purpose"],
                 "options": {name: given[name] for name in ROLL_OPTIONS},
             },
+            roll_files.events(directory) if directory else [],
         )
+        roll["run"] = run
         roll["restart_when"] = given["restart_when"]
         roll["inventory"] = {name: wanted[name] for name, row in roll["clusters"].items() if row["wave"]}
         lines = _roll.describe(roll)
         display.display("\n".join(lines))
-        directory = roll_files.directory_of(given["rolls"], run["id"]) if given["rolls"] else ""
         if directory:
             try:
                 lines.append("plan: {0}".format(roll_files.write_plan(directory, roll)))
@@ -110,6 +115,23 @@ class ActionModule(ActionBase):
             batch_sizes=[len(batch["hosts"]) for batch in roll["batches"]],
             reserve=_to_reserve(roll, wanted),
         )
+
+
+def _still_walked(directory: str, run: dict[str, Any]) -> str:
+    """Return that a process of this controller walks the roll already, or "": it reads its plan from that folder."""
+    try:
+        other = roll_files.plan(directory)["run"]
+    except (OSError, ValueError, KeyError):
+        return ""
+    is_own = (other["pid"], other["pid_started"]) == (run["pid"], run["pid_started"])
+    if is_own or not co_restart_plan.is_of_here(other) or not co_restart_plan.is_alive(other):
+        return ""
+    return (
+        "Nothing was stopped. Roll {0} is still walked by {1} ({2}). Wait until that process ends; creating {3} ends "
+        "it before its next wave [rule: one process walks a roll]".format(
+            other["id"], other["owner"], other["purpose"], roll_files.cancel_file(directory)
+        )
+    )
 
 
 def _unwritable(trouble: OSError) -> str:
@@ -195,7 +217,8 @@ class _Fleet:
             "maintenance": self.maintenance(hosts),
             "reserved": self.reserved(name, roles),
             "selected": selected,
-            "done": _roll.was_done(records, self.run["id"]),
+            "came_to": _roll.came_to(records, self.run["id"]),
+            "generation": max((record["ledger"]["generation"] for record in records), default=0),
             "interrupted": _roll.was_interrupted(records, self.run["id"]),
             "settings": [row for host in hosts for row in self.settings(host, name, records)],
             "expected_seconds": _roll.expected_seconds(records),

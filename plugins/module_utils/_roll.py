@@ -92,16 +92,30 @@ def expected_seconds(records: list[dict[str, Any]]) -> float | None:
     return round(statistics.median(times), 1) if times else None
 
 
-def was_done(records: list[dict[str, Any]], roll_id: str) -> bool:
-    """Tell whether a roll co-restarted a cluster already, and nothing happened to it since."""
+def came_to(records: list[dict[str, Any]], roll_id: str) -> str:
+    """Return what a roll made of a cluster, as its hosts tell: done, rolled_back or failed.
+
+    "" where they tell of no end of this roll's, or something happened to the cluster since.
+    """
     ledgers = [record["ledger"] for record in records]
     latest = max((ledger["generation"] for ledger in ledgers), default=0)
-    if not latest or _scope.findings(records):
-        return False
-    return all(
-        ledger["outcome"] == _ledger.OK and str(ledger["run"].get("id", "")).startswith(roll_id + ".")
-        for ledger in ledgers
-        if ledger["generation"] == latest
+    its = [ledger for ledger in ledgers if latest and ledger["generation"] == latest]
+    if not its or not all(str(ledger["run"].get("id", "")).startswith(roll_id + ".") for ledger in its):
+        return ""
+    if any(ledger["outcome"] == _ledger.FAILED for ledger in its):
+        return FAILED
+    if _scope.findings(records):
+        return ""
+    return ROLLED_BACK if any(map(_went_back, its)) else DONE
+
+
+def _went_back(ledger: dict[str, Any]) -> bool:
+    """Tell whether the attempt on record followed on one of the same run that failed, and did not widen it."""
+    return any(
+        past["run"].get("id") == ledger["run"]["id"]
+        and past["outcome"] == _ledger.FAILED
+        and past.get("scope") != _scope.DECODE_ALONE
+        for past in ledger["history"]
     )
 
 
@@ -169,20 +183,25 @@ def wrong_options(options: dict[str, Any], known: Iterable[str]) -> list[dict[st
     return found
 
 
-def make_roll(clusters: dict[str, dict[str, Any]], asked: dict[str, Any]) -> dict[str, Any]:
+def make_roll(
+    clusters: dict[str, dict[str, Any]], asked: dict[str, Any], events: Iterable[dict[str, Any]] = ()
+) -> dict[str, Any]:
     """Return the plan of a roll, as it is in ``plan.json``; docs/rolling.md describes it.
 
     :param clusters: of the inventory, by name: ``plan`` (see :func:`_plan.make_plan`), ``model``,
         ``domains``, ``hosts``, ``condition`` and ``evidence``, ``maintenance`` (why, or ""),
-        ``reserved`` (who else rolls it, or ""), ``selected``, ``done`` (whether this roll did it
-        already), ``interrupted`` (whether it had begun with it and died), ``settings``, ``expected_seconds``.
+        ``reserved`` (who else rolls it, or ""), ``selected``, ``came_to`` (what this roll made of it
+        already, see :func:`came_to`), ``interrupted`` (whether it had begun with it and died), ``generation``
+        (on record), ``settings``, ``expected_seconds``.
     :param asked: ``roll``, ``made_at``, ``owner``, ``purpose``, ``options``: ``max_unavailable``
         and ``max_unavailable_per_domain`` ("" for no bound), ``canary`` (names),
         ``canaries_per_model``, ``batch``, ``failure_budget``, ``repair``, ``soak_seconds``,
         ``pause``.
+    :param events: of the processes that walked this roll before, where it goes on.
     """
     options = asked["options"]
-    rows = {name: _row(one) for name, one in sorted(clusters.items())}
+    told = _told(clusters, events)
+    rows = {name: _row(one, told[name]) for name, one in sorted(clusters.items())}
     problems = wrong_options(options, clusters)
     roll: dict[str, Any] = {
         "format": FORMAT,
@@ -196,6 +215,7 @@ def make_roll(clusters: dict[str, dict[str, Any]], asked: dict[str, Any]) -> dic
         "waves": [],
         "batches": [],
         "expected_seconds": None,
+        "before": {},
         "clusters": rows,
     }
     if not problems:
@@ -207,10 +227,14 @@ def make_roll(clusters: dict[str, dict[str, Any]], asked: dict[str, Any]) -> dic
         return dict(roll, decision=REFUSED)
     if not rolling:
         return dict(roll, decision=NOTHING)
-    roll["waves"] = _waves(rows, rolling, [name for name in rows if clusters[name]["done"]], options)
+    proved = [
+        name for name in rows if clusters[name]["came_to"] == told[name]["outcome"] == DONE and told[name]["wave"]
+    ]
+    roll["waves"] = _waves(rows, rolling, proved, options)
     for wave in roll["waves"]:
         for name in wave["clusters"]:
             rows[name]["wave"] = wave["number"]
+    roll["before"] = _before(clusters, told, rows)
     roll["batches"] = _batches(roll["waves"])
     times = [wave["expected_seconds"] for wave in roll["waves"]]
     roll["expected_seconds"] = None if None in times else round(sum(times), 1)
@@ -218,7 +242,51 @@ def make_roll(clusters: dict[str, dict[str, Any]], asked: dict[str, Any]) -> dic
     return dict(roll, decision="go")
 
 
-def _row(one: dict[str, Any]) -> dict[str, Any]:
+def _told(clusters: dict[str, dict[str, Any]], events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return what was told last of each cluster, over all processes of a roll.
+
+    :return: by cluster ``outcome`` ("": nothing, or it was co-restarted once more since), ``kind`` of its last
+        wave, ``wave`` in which it was told, ``open`` (whether the roll was not told to have ended since).
+    """
+    found: dict[str, dict[str, Any]] = {
+        name: {"outcome": "", "kind": BATCH, "wave": 0, "open": True} for name in clusters
+    }
+    for event in events:
+        if event["event"] == "wave_began":
+            for name in found.keys() & set(event["clusters"]):
+                found[name]["kind"] = event["kind"]
+        elif event["event"] == "cluster_ended" and event["cluster"] in found:
+            one = clusters[event["cluster"]]
+            is_old = bool(one["came_to"]) and event["generation"] < one["generation"]
+            outcome = "" if is_old else event["outcome"]
+            found[event["cluster"]].update(outcome=outcome, wave=event["wave"], open=True)
+        elif event["event"] == "roll_ended" and event["outcome"] != REFUSED:
+            for its in found.values():
+                its["open"] = False
+    return found
+
+
+def _before(
+    clusters: dict[str, dict[str, Any]], told: dict[str, dict[str, Any]], rows: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return what counts of a process of this roll that died: what it did not come to tell, and what failed.
+
+    A roll that was told to have ended goes on because somebody decided so; one that was killed does not. What
+    this plan does once more counts by what becomes of it now.
+    """
+    found = {}
+    for name, one in clusters.items():
+        its = told[name]
+        if rows[name]["wave"]:
+            continue
+        if one["came_to"] and not its["outcome"]:
+            found[name] = {"outcome": one["came_to"], "kind": its["kind"], "told": False}
+        elif its["open"] and its["outcome"] in BAD:
+            found[name] = {"outcome": its["outcome"], "kind": its["kind"], "told": True}
+    return found
+
+
+def _row(one: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
     """Return what the plan says of one cluster; what is decided later is not in it yet."""
     plan = one["plan"]
     decision, why = SKIP, plan["why"]
@@ -226,7 +294,7 @@ def _row(one: dict[str, Any]) -> dict[str, Any]:
         decision, why = MAINTENANCE, one["maintenance"]
     elif not one["selected"]:
         why = "not selected"
-    elif one["done"]:
+    elif one["came_to"] == DONE and one["condition"] == SERVES and told["outcome"] not in BAD:
         why = "this roll did it already"
     elif plan["decision"] == "refused":
         decision, why = REFUSED, "; ".join(item["message"] for item in plan["problems"])
@@ -239,6 +307,7 @@ def _row(one: dict[str, Any]) -> dict[str, Any]:
         "condition": one["condition"],
         "evidence": one["evidence"],
         "interrupted": one["interrupted"],
+        "on_record": one["generation"],
         "decision": decision,
         "why": why,
         "wave": 0,
@@ -382,7 +451,7 @@ def _waves(
 ) -> list[dict[str, Any]]:
     """Return the waves: those that do not serve, then canaries, then the rest.
 
-    :param done: what an interrupted part of this roll did already; its canaries sing no more.
+    :param done: what was done and watched in this roll before; these canaries sing no more.
     """
     ordered = _neighbours_together(rows, rolling, options["canary"])
     down = [name for name in ordered if rows[name]["condition"] != SERVES]
@@ -544,10 +613,11 @@ def may_begin(roll: dict[str, Any], events: list[dict[str, Any]], number: int, c
 
 def _over_budget(roll: dict[str, Any], ended: dict[str, str]) -> str:
     """Return why the failures so far end the roll, or ""."""
-    bad = [name for name, outcome in ended.items() if outcome in BAD]
+    bad = _bad(roll, ended)
     if not bad:
         return ""
-    kinds = {name: wave["kind"] for wave in roll["waves"] for name in wave["clusters"]}
+    kinds = {name: one["kind"] for name, one in roll.get("before", {}).items()}
+    kinds.update({name: wave["kind"] for wave in roll["waves"] for name in wave["clusters"]})
     first = [name for name in bad if kinds[name] != BATCH]
     if first:
         return "{0} {1} failed: what fails there is not done to others".format(kinds[first[0]], ", ".join(first))
@@ -556,6 +626,12 @@ def _over_budget(roll: dict[str, Any], ended: dict[str, str]) -> str:
     if len(bad) <= budget:
         return ""
     return "{0} failed, and the budget (pd_roll_failure_budget) is {1}".format(", ".join(bad), budget)
+
+
+def _bad(roll: dict[str, Any], ended: dict[str, str]) -> list[str]:
+    """Return the clusters that failed in this process, and in those before it that died."""
+    came = dict({name: one["outcome"] for name, one in roll.get("before", {}).items()}, **ended)
+    return sorted(name for name, outcome in came.items() if outcome in BAD)
 
 
 def _over_bounds(roll: dict[str, Any], ended: dict[str, str], wave: dict[str, Any]) -> tuple[str, str]:
@@ -588,7 +664,7 @@ def over_after(roll: dict[str, Any], events: list[dict[str, Any]], number: int, 
     last = max(wave["number"] for wave in roll["waves"])
     if number < last:
         return may_begin(roll, events, number + 1, cancelled)
-    bad = sorted(name for name, outcome in outcomes(events).items() if outcome in BAD)
+    bad = _bad(roll, outcomes(events))
     if bad:
         return FAILED, "{0} failed".format(", ".join(bad))
     return DONE, ""

@@ -87,10 +87,15 @@ def tell(directory: str, event: str, **more: Any) -> None:
         os.close(descriptor)
 
 
+def cancel_file(directory: str) -> str:
+    """Return the file that ends a roll before its next wave where somebody creates it."""
+    return os.path.join(directory, CANCEL)
+
+
 def cancelled(directory: str) -> str:
     """Return why somebody wants the roll to end, "" where nobody does."""
     try:
-        with open(os.path.join(directory, CANCEL), encoding="utf-8") as source:
+        with open(cancel_file(directory), encoding="utf-8") as source:
             return source.read().strip() or "cancelled"
     except FileNotFoundError:
         return ""
@@ -99,4 +104,4 @@ def cancelled(directory: str) -> str:
 def take_back_cancel(directory: str) -> None:
     """Forget the word to end the roll: it goes on."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(directory, CANCEL))
+        os.unlink(cancel_file(directory))

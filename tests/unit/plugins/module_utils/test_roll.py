@@ -53,7 +53,8 @@ def cluster(name: str, **given: Any) -> dict[str, Any]:
         "maintenance": "",
         "reserved": "",
         "selected": True,
-        "done": False,
+        "came_to": "",
+        "generation": 7,
         "interrupted": False,
         "settings": [],
         "expected_seconds": 90.0,
@@ -61,10 +62,15 @@ def cluster(name: str, **given: Any) -> dict[str, Any]:
     }
 
 
-def roll_of(clusters: dict[str, dict[str, Any]], **options: Any) -> dict[str, Any]:
-    """Return the plan of a roll."""
+def roll_of(
+    clusters: dict[str, dict[str, Any]], before: list[dict[str, Any]] | None = None, **options: Any
+) -> dict[str, Any]:
+    """Return the plan of a roll.
+
+    :param before: events of the processes that walked it before.
+    """
     asked = {"roll": "r", "made_at": 1.0, "owner": "o", "purpose": "p", "options": {**OPTIONS, **options}}
-    return _roll.make_roll(clusters, asked)
+    return _roll.make_roll(clusters, asked, before or [])
 
 
 def fleet(*names: str, **given: Any) -> dict[str, dict[str, Any]]:
@@ -213,12 +219,59 @@ def test_R7_clusters_of_another_roll_are_refused_also_where_only_the_model_is_th
     assert roll_of(clusters)["decision"] == "go"
 
 
-def test_what_this_roll_did_already_is_skipped_and_its_canary_sings_no_more() -> None:
+def told(name: str, outcome: str, kind: str = "canary", generation: int = 7, wave: int = 1) -> list[dict[str, Any]]:
+    """Return the events of a wave of one cluster."""
+    ended = {"event": "cluster_ended", "wave": wave, "cluster": name, "outcome": outcome, "generation": generation}
+    return [{"event": "wave_began", "kind": kind, "clusters": [name]}, ended]
+
+
+ENDED = [{"event": "roll_ended", "outcome": "failed"}]
+
+
+def resumed(came_to: str, before: list[dict[str, Any]], condition: str = "serves", **options: Any) -> dict[str, Any]:
+    """Return the plan of a roll that goes on after a process that walked cluster a."""
     clusters = fleet("a", "b", "c")
-    clusters["a"] = cluster("a", decision="nothing", done=True)
-    roll = roll_of(clusters)
+    decision = "nothing" if condition == "serves" else "go"
+    clusters["a"] = cluster("a", decision=decision, came_to=came_to, condition=condition)
+    return roll_of(clusters, before, **options)
+
+
+def test_what_this_roll_did_already_is_skipped_and_its_canary_sings_no_more() -> None:
+    roll = resumed("done", told("a", "done"))
     assert waves(roll) == [("batch", ["b"]), ("batch", ["c"])]
     assert roll["clusters"]["a"]["why"] == "this roll did it already"
+    assert roll["before"] == {}
+
+
+def test_R6_a_canary_whose_watch_nobody_saw_end_is_done_and_another_one_sings() -> None:
+    roll = resumed("done", told("a", "done")[:1])
+    assert waves(roll) == [("canary", ["b"]), ("batch", ["c"])]
+    assert roll["before"] == {"a": {"outcome": "done", "kind": "canary", "told": False}}
+    # The process that went on told of it, but could not watch it.
+    assert waves(resumed("done", told("a", "done", wave=0)))[0] == ("canary", ["b"])
+
+
+def test_F7_a_canary_that_failed_its_watch_is_not_done() -> None:
+    assert waves(resumed("done", told("a", "failed") + ENDED)) == [("canary", ["b"]), ("batch", ["c"])]
+    down = resumed("done", told("a", "failed") + ENDED, condition="down", repair=True)
+    assert waves(down) == [("repair", ["a"]), ("canary", ["b"]), ("batch", ["c"])]
+    # What was told is of an older generation than what the hosts say.
+    assert resumed("done", told("a", "failed", generation=6))["clusters"]["a"]["why"] == "this roll did it already"
+
+
+def test_R6_what_failed_before_the_controller_died_counts_where_it_is_not_done_again() -> None:
+    roll = resumed("rolled_back", told("a", "rolled_back", kind="batch"), canaries_per_model=0)
+    assert _roll.may_begin(roll, [], 1, "")[0] == "failed"
+    assert _roll.may_begin(dict(roll, options=dict(roll["options"], failure_budget="1")), [], 1, "") == ("", "")
+    # Nobody came to tell.
+    assert _roll.may_begin(resumed("rolled_back", []), [], 1, "")[0] == "failed"
+    canary = resumed("rolled_back", told("a", "rolled_back"), failure_budget="3")
+    assert "canary a failed" in _roll.may_begin(canary, [], 1, "")[1]
+    # The roll ended and said so: that it goes on is a decision. One that was refused did not go on.
+    ended = told("a", "rolled_back")
+    assert _roll.may_begin(resumed("rolled_back", ended + ENDED), [], 1, "") == ("", "")
+    refused = [{"event": "roll_ended", "outcome": "refused"}]
+    assert _roll.may_begin(resumed("rolled_back", ended + refused), [], 1, "")[0] == "failed"
 
 
 def test_clusters_with_a_common_host_are_walked_in_one_batch_of_hosts() -> None:
@@ -301,8 +354,8 @@ def test_a_roll_pauses_for_approval_and_goes_on_when_it_is_resumed() -> None:
     outcome, why = _roll.over_after(roll, events(("a", "done")), 1, "")
     assert (outcome, why) == ("paused", "waiting for approval after wave 1 (canary)")
     clusters = fleet(*"abc")
-    clusters["a"] = cluster("a", decision="nothing", done=True)
-    resumed = roll_of(clusters, pause="after_canary")
+    clusters["a"] = cluster("a", decision="nothing", came_to="done")
+    resumed = roll_of(clusters, told("a", "done"), pause="after_canary")
     assert _roll.may_begin(resumed, events(("a", "done")) + events(), 1, "") == ("", "")
     assert _roll.over_after(resumed, events(("a", "done")) + events(("b", "done")), 1, "") == ("", "")
 
@@ -345,11 +398,28 @@ def test_expected_seconds_are_the_median_of_what_ended_well() -> None:
 
 
 def test_a_cluster_was_done_by_a_roll_only_while_nothing_happened_to_it_since() -> None:
-    assert _roll.was_done([record(4, 0.0, 9.0)], "r")
-    assert not _roll.was_done([record(4, 0.0, 9.0)], "r2")
-    assert not _roll.was_done([record(4, 0.0, 9.0, outcome="failed")], "r")
-    assert not _roll.was_done([record(4, 0.0, 9.0, incarnation="other")], "r")
-    assert not _roll.was_done([], "r")
+    assert _roll.came_to([record(4, 0.0, 9.0)], "r") == "done"
+    assert _roll.came_to([record(4, 0.0, 9.0)], "r2") == ""
+    assert _roll.came_to([record(4, 0.0, 9.0, outcome="failed")], "r") == "failed"
+    assert _roll.came_to([record(4, 0.0, None, outcome="")], "r") == ""
+    assert _roll.came_to([record(4, 0.0, 9.0, incarnation="other")], "r") == ""
+    assert _roll.came_to([], "r") == ""
+
+
+@pytest.mark.parametrize(
+    ("scope", "came_to"),
+    [("whole chain", "rolled_back"), ("router alone", "rolled_back"), ("decode and router alone", "done")],
+)
+def test_F7_a_cluster_that_went_back_was_not_done_and_one_that_was_widened_was(scope: str, came_to: str) -> None:
+    failed = {"run": {"id": "r.1.ab"}, "outcome": "failed", "scope": scope}
+    assert _roll.came_to([record(4, 0.0, 9.0, history=[failed])], "r") == came_to
+    # Another walk of the same wave, before the controller died.
+    assert _roll.came_to([record(4, 0.0, 9.0, history=[dict(failed, run={"id": "r.1.cd"})])], "r") == "done"
+
+
+def test_F7_a_canary_that_went_back_sings_again() -> None:
+    roll = resumed("rolled_back", told("a", "rolled_back") + ENDED)
+    assert waves(roll) == [("canary", ["b"]), ("batch", ["c"])]
 
 
 def test_a_roll_died_amid_a_cluster_only_where_nothing_failed_there() -> None:
