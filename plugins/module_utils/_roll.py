@@ -26,7 +26,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils._roll_events im
     ROLLED_BACK,
     STOPPED,
 )
-from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import describe_problem, problem
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import problem
 
 FORMAT = 1
 
@@ -674,15 +674,6 @@ def remaining(roll: dict[str, Any], events: list[dict[str, Any]]) -> list[str]:
     """Return the clusters that a resumed roll still has to do, in the order of their waves."""
     ended = outcomes(events)
     return [name for wave in roll["waves"] for name in wave["clusters"] if ended.get(name) not in (DONE, NOTHING)]
-
-
-def describe(roll: dict[str, Any]) -> list[str]:
-    """Return the plan of a roll as lines for people."""
-    lines = ["roll {0}: {1}".format(roll["roll"], roll["decision"])]
-    lines += ["  - " + describe_problem(item) for item in roll["problems"]]
-    for wave in roll["waves"]:
-        lines.append("  wave {number} ({kind}): {0}".format(", ".join(wave["clusters"]), **wave))
-    return lines
 
 
 def failed_hooks(events: list[dict[str, Any]], wave: int, hook: str) -> dict[str, str]:

@@ -19,6 +19,8 @@ from typing import Any
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _roll_events
 
 PLAN = "plan.json"
+#: The same as a comment on a merge request.
+PLAN_FOR_PEOPLE = "plan.md"
 EVENTS = "events.jsonl"
 CANCEL = "cancel"
 

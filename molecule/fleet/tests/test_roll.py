@@ -266,7 +266,7 @@ def test_check_mode_ends_with_the_plan(fleet, roll, rolls):
     before = fleet.incarnations()
     done = roll("--check")
     assert done.rc == 0, done
-    assert "wave 1 (canary): a" in done.stdout, done
+    assert "wave 1, canary: a" in done.stdout, done
     assert fleet.restarted_since(before) == ""
     assert fleet.locked_or_reserved() == []
     assert not rolls.directory.exists(), "nothing was begun, so nothing is on record"

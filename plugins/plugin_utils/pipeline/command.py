@@ -105,7 +105,7 @@ class _Command:
                 raise PipelineError("no plan was made: ended by {0}; nothing was changed".format(watch.last_signal()))
             raise PipelineError(_failed_words("no plan was made", play))
         decision = str(plan.get("decision", ""))
-        markdown = roll.file(directory.MARKDOWN)
+        markdown = roll.file(roll_files.PLAN_FOR_PEOPLE)
         text = _content(markdown) or "\n".join(progress.plan_lines(plan)) + "\n"
         if self.options.json == "-":
             sys.stdout.write(json.dumps(plan, indent=1) + "\n")

@@ -19,13 +19,12 @@ from ansible_collections.inferops.sglang_pd.plugins.plugin_utils.pipeline.argume
 
 RESULT = "result.json"
 PROCESS = "process"
-MARKDOWN = "plan.md"
 #: ansible-runner's own; it is private: command lines and output may hold what is nobody else's business.
 RUNNER = "runner"
 REQUEST = "request.json"
 
 #: Files for people.
-SHOWN = (MARKDOWN, "summary.md", "junit.xml", "report.html")
+SHOWN = (roll_files.PLAN_FOR_PEOPLE, "summary.md", "junit.xml", "report.html")
 #: Files that anybody may see who may see the pipeline.
 ARTIFACTS = (roll_files.PLAN, roll_files.EVENTS, RESULT, *SHOWN)
 
