@@ -256,8 +256,9 @@ def test_where_it_is_asked_for_the_first_signal_ends_ansible_playbook(workplace:
     assert "was ended by SIGINT" in done.stdout
 
 
-def test_a_signal_before_the_roll_began_lets_no_wave_begin(workplace: Workplace) -> None:
-    workplace.fleet()
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_signal_before_the_roll_began_lets_no_wave_begin(workplace: Workplace, forgets: bool) -> None:
+    workplace.fleet(forgets=forgets)
     os.mkfifo(workplace.calls_file)
     # The stand-in opens it first of all, and waits for a reader.
     process = workplace.start("roll")
