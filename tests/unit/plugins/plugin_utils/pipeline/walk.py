@@ -6,9 +6,10 @@
     walk.py plan|roll DIRECTORY FLEET
 
 FLEET is a JSON file, which stands for the hosts: ``clusters`` by name with ``due`` and ``fails``, ``size`` of waves,
-``refuse`` (a message or ""), ``reports`` (write them), ``forgets`` (the word to end, until it is said again), ``gates`` (a folder or ""). Where there are gates, a cluster's
-work goes on once the file ``NAME`` is in that folder; until then ``NAME.waits`` is there. This script and its callers
-need nothing but Python, so that a test can call it as ``ansible-playbook``, too.
+``refuse`` (a message or ""), ``reports`` (write them), ``forgets`` (the word to end, until it is said again), ``gates``
+(a folder or ""). Where there are gates, a cluster's work goes on once the file ``NAME`` is in that folder; until then
+``NAME.waits`` is there. This script and its callers need nothing but Python, so that a test can call it as
+``ansible-playbook``, too.
 """
 
 from __future__ import annotations
