@@ -236,7 +236,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    everywhere = argparse.ArgumentParser(add_help=False)
+    everywhere = _Parser(add_help=False)
     everywhere.add_argument(
         "--roll-dir",
         metavar="DIR",
@@ -246,7 +246,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
         ),
     )
 
-    playbook = argparse.ArgumentParser(add_help=False)
+    playbook = _Parser(add_help=False)
     playbook.add_argument(
         "-i",
         "--inventory",
@@ -270,7 +270,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     playbook.add_argument("--vault-password-file", metavar="FILE", action="append", default=[])
     playbook.add_argument("--vault-id", metavar="LABEL@FILE", action="append", default=[])
 
-    output = argparse.ArgumentParser(add_help=False)
+    output = _Parser(add_help=False)
     output.add_argument(
         "--output",
         choices=(AUTO, TEXT, JSON),
@@ -279,7 +279,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
         "nothing else on standard output",
     )
 
-    artifacts = argparse.ArgumentParser(add_help=False)
+    artifacts = _Parser(add_help=False)
     artifacts.add_argument(
         "--artifacts",
         metavar="DIR",
@@ -287,7 +287,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
         help="copy the roll's plan, events, result and reports there, for a pipeline to keep; nothing that is private",
     )
 
-    walk = argparse.ArgumentParser(add_help=False)
+    walk = _Parser(add_help=False)
     walk.add_argument(
         "--stop-at-once",
         action="store_true",

@@ -172,8 +172,8 @@ class RollDirectory:
         if process is None or process.get("controller") != controller.identity():
             return None
         return any(
-            bool(one) and controller.process_start(int(one["pid"])) == one["started"]
-            for one in (process, process.get("playbook"))
+            controller.process_start(int(one["pid"])) == one["started"]
+            for one in (process, process.get("playbook") or process)
         )
 
     def look(self) -> tuple[dict[str, Any], str]:

@@ -365,13 +365,12 @@ def _rule(problem: dict[str, Any]) -> str:
 
 
 def _repair(state: dict[str, Any]) -> str:
-    """Return the option that a resumed roll needs, where a cluster may not serve."""
-    stopped = [
-        name
-        for name, one in state["clusters"].items()
-        if one["state"] == LEFT or (one["outcome"] == FAILED and one["stopped"])
-    ]
-    return " -e pd_roll_repair=true    (clusters that may not serve go first)" if stopped else ""
+    """Return the option that a resumed roll needs, where a cluster failed and may not serve.
+
+    One that was left in the middle goes first by itself.
+    """
+    stopped = [name for name, one in state["clusters"].items() if one["outcome"] == FAILED and one["stopped"]]
+    return " -e pd_roll_repair=true    (once mended: what may not serve goes first)" if stopped else ""
 
 
 def status_lines(

@@ -1,7 +1,8 @@
 # Copyright: InferOps maintainers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ``bin/sglang-pd`` starts: makes this collection importable, then runs the command.
+"""What ``bin/sglang-pd`` starts, with its own path as the first argument: makes this collection importable, then runs
+the command.
 
 Wherever the collection lies, its own files are what is imported: not those of a collection of the same name on
 some path, nor those that the ``ansible`` package brings.

@@ -107,7 +107,13 @@ class Workplace:
 
     def await_cluster(self, name: str) -> None:
         """Wait until a cluster waits at its gate."""
-        wait_for(lambda: (self.gates / (name + ".waits")).exists())
+
+        def is_there() -> bool:
+            ended = [process for process in self.started if process.poll() is not None]
+            assert len(ended) < len(self.started), ended[-1].communicate()
+            return (self.gates / (name + ".waits")).exists()
+
+        wait_for(is_there)
 
     def let_go(self, *names: str) -> None:
         """Open gates."""

@@ -114,7 +114,7 @@ def test_a_cluster_that_fails_has_an_exit_code_and_the_command_that_goes_on(work
         f"roll {roll}: FAILED (the failure budget is spent), 1 of 3 clusters done",
         "  b: FAILED: the router answered nothing",
         "  remaining: c",
-        f"  to go on: sglang-pd resume {roll} -e pd_roll_repair=true    (clusters that may not serve go first)",
+        f"  to go on: sglang-pd resume {roll} -e pd_roll_repair=true    (once mended: what may not serve goes first)",
     ]
 
 
@@ -256,8 +256,9 @@ def test_where_it_is_asked_for_the_first_signal_ends_ansible_playbook(workplace:
     assert "was ended by SIGINT" in done.stdout
 
 
-def test_a_signal_before_the_roll_began_lets_no_wave_begin(workplace: Workplace) -> None:
-    workplace.fleet()
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_signal_before_the_roll_began_lets_no_wave_begin(workplace: Workplace, forgets: bool) -> None:
+    workplace.fleet(forgets=forgets)
     os.mkfifo(workplace.calls_file)
     # The stand-in opens it first of all, and waits for a reader.
     process = workplace.start("roll")
@@ -440,7 +441,7 @@ def test_a_reader_that_closes_its_pipe_ends_no_roll(workplace: Workplace) -> Non
 # -- the executable --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["itself", "a link", "a link to a link", "through a linked collection"])
+@pytest.mark.parametrize("way", ["itself", "by python", "a link", "a link to a link", "through a linked collection"])
 def test_the_executable_works_from_wherever_it_is_called(workplace: Workplace, way: str) -> None:
     executable = ROOT / "bin/sglang-pd"
     root = workplace.path / "collections"
@@ -450,13 +451,14 @@ def test_the_executable_works_from_wherever_it_is_called(workplace: Workplace, w
         executable = root / "ansible_collections/inferops/sglang_pd/bin/sglang-pd"
     links = workplace.path / "links"
     links.mkdir()
-    for number in range(("itself", "a link", "a link to a link").index(way) if way.endswith(("itself", "link")) else 0):
+    for number in range({"a link": 1, "a link to a link": 2}.get(way, 0)):
         link = links / f"sglang-pd-{number}"
         link.symlink_to(executable)
         executable = link
     environment = {name: value for name, value in workplace.environment.items() if name != "PYTHONPATH"}
     workplace.fleet(clusters={})
-    done = subprocess.run([str(executable), "plan"], env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, str(executable)] if way == "by python" else [str(executable)]
+    done = subprocess.run([*command, "plan"], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("nothing")) == (0, 1), done.stderr
 
 

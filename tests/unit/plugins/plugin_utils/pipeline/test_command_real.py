@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def asleep(seconds: str) -> list[int]:
 def start_to_sleep(workplace: Workplace, seconds: str, *argv: str) -> object:
     options = {"gates": str(workplace.gates), "seconds": seconds}
     hosts = workplace.path / "hosts"
-    hosts.write_text("".join(f"{host} ansible_python_interpreter=auto_silent\n" for host in HOSTS))
+    hosts.write_text("".join(f"{host} ansible_python_interpreter={sys.executable}\n" for host in HOSTS))
     playbooks = {"roll": str(HERE / "sleep.yml"), "plan": ""}
     return workplace.start(
         "roll", "-i", str(hosts), "-e", json.dumps(options), *argv, "--", "--forks", "2", playbooks=playbooks

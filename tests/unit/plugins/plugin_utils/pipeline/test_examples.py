@@ -145,8 +145,7 @@ def test_github_rolls_cancels_and_resumes(workplace: Workplace, tmp_path: Path) 
 def test_what_githubs_own_button_does_leaves_a_roll_that_can_be_resumed(workplace: Workplace, tmp_path: Path) -> None:
     pipeline = github(workplace, tmp_path)
     workplace.fleet(gates=str(workplace.gates))
-    # The runner signals the processes of a step: here without the shell between.
-    process = pipeline.start("exec " + steps_of("roll")["Roll"])
+    process = pipeline.start(steps_of("roll")["Roll"])
     workplace.await_cluster("a")
     process.send_signal(signal.SIGINT)
     wait_for((workplace.only_roll() / "cancel").exists)

@@ -155,7 +155,9 @@ def test_rolls_are_found_by_the_begin_of_their_ids(tmp_path: Path) -> None:
 
 def test_descendants_are_found_and_a_pid_that_was_used_again_is_not_signalled() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 86396 & wait"]) as parent:
-        found = wait_for(lambda: [one for one in processes.running_below(parent.pid) if "sleep" in one.words()[0]])
+        found = wait_for(
+            lambda: [one for one in processes.running_below(parent.pid) if "sleep 86396" in " ".join(one.words())]
+        )
         assert [one.parent for one in found] == [parent.pid]
         impostor = processes.Process(found[0].pid, 1, "S", "1")
         assert impostor.runs() is False
@@ -169,7 +171,7 @@ def test_descendants_are_found_and_a_pid_that_was_used_again_is_not_signalled() 
 def test_connections_that_ssh_shares_are_left_alone() -> None:
     title = "ssh: /root/.ansible/cp/0123456789 [mux]"
     with subprocess.Popen(["bash", "-c", f"exec -a '{title}' sleep 86395"]) as shared:
-        found = wait_for(lambda: [one for one in [processes.look(shared.pid)] if one and one.words()[0] == title])[0]
+        found = wait_for(lambda: [one for one in [processes.look(shared.pid)] if one and one.words()[:1] == [title]])[0]
         assert found.shares_connections() is True
         assert shared.pid not in [one.pid for one in processes.running_below(os.getpid())]
         shared.kill()
