@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def command(inventory, given, rolls) -> Iterator[Callable[..., subprocess.Popen[
 
     def start(what: str, *words: str) -> subprocess.Popen[str]:
         variables = {key: value for key, value in given().items() if key != "pd_roll_dir"}
-        argv = [sys.executable, str(ROOT / "bin/sglang-pd"), what, "--roll-dir", str(rolls.directory)]
+        argv = [str(ROOT / "bin/sglang-pd"), what, "--roll-dir", str(rolls.directory)]
         if what in ("plan", "roll"):
             argv += ["-i", str(inventory), "-e", json.dumps(variables)]
         process = subprocess.Popen(
