@@ -20,6 +20,8 @@ WARM_UP_TOKENS = 8
 STALE_GAUGE_SECONDS = 35
 #: A request that is held this long by live numbers, while its decode does nothing, is stuck.
 HELD_SECONDS = 5
+#: So many prompt tokens are computed for health checks alone.
+CHECKED_TOKENS = 64
 #: Share of failed transfers that clients who leave do not explain.
 FAILED_SHARE = 0.05
 #: So many unplanned ends or automatic restarts within so many seconds are a crash loop.
@@ -340,7 +342,8 @@ def nudge_served(o: Observation) -> Fact:
 def routed_requests_fail(o: Observation) -> Fact:
     """Requests that need the KV path are not served."""
     nudge, now, ever = nudge_served(o), transfers_fail_now(o), decode_fails_without_success(o)
-    bad = ([nudge] if nudge.holds is False else []) + [one for one in (now, ever) if one.holds]
+    vain = requests_wait_in_vain(o)
+    bad = ([nudge] if nudge.holds is False else []) + [one for one in (now, ever, vain) if one.holds]
     if bad:
         return Fact(True, "; ".join(one.words for one in bad))
     if nudge.holds or (ever.holds is False and decode_served(o).holds):
@@ -374,6 +377,78 @@ def kv_path_proved(o: Observation) -> Fact:
     if nudge.holds is not None:
         return nudge
     return served
+
+
+def _live_over_time(member: Member) -> bool:
+    """Tell whether live numbers of a member were seen for long enough to call a request held."""
+    series = member["samples"]
+    long = bool(series) and series[-1]["at"] - series[0]["at"] >= HELD_SECONDS
+    return long and all(sample["live"] for sample in series)
+
+
+def _waiting_over_time(member: Member) -> float | None:
+    """Return how many requests waited for bootstrap or KV at all times of the look, None where that was not seen.
+
+    Without live numbers it is the requests that HTTP holds: a gauge of the scheduler may be frozen.
+    """
+    if _live_over_time(member):
+        queues = ("prefill_bootstrap", "decode_prealloc", "decode_transfer")
+        return float(min(sum(sample[queue] for queue in queues) for sample in member["samples"]))
+    series = member["samples"]
+    active = _active(member)
+    if active is None or not series or series[-1]["at"] - series[0]["at"] < HELD_SECONDS:
+        return None
+    return active
+
+
+def _active(member: Member) -> float | None:
+    """Return how many requests for tokens HTTP held at the first and at the last scrape."""
+    totals = (member["totals_at_first"], member["totals"])
+    numbers = [total.get(_metrics.ACTIVE_COMPLETIONS) for total in totals if total is not None]
+    if not numbers or numbers[-1] is None:
+        return None
+    return float(min(number or 0.0 for number in numbers))
+
+
+def requests_wait_in_vain(o: Observation) -> Fact:
+    """Requests wait for their bootstrap or their KV all the time, and no engine works on any.
+
+    Requests in flight at prefill are :func:`inflight_held`: those may have lost their client long ago.
+    """
+    members = _serving(o)
+    held = {member["where"]: _waiting_over_time(member) for member in members}
+    shown = ", ".join("{0} {1:g}".format(where, number) for where, number in held.items() if number is not None)
+    words = "requests that waited for bootstrap or KV all the {0:.0f} s: {1}".format(_window(o), shown or "unknown")
+    if not any(held.values()):
+        return Fact(False if held and None not in held.values() else None, words)
+    for member in members:
+        tokens, computed = _rise(member, _metrics.GENERATED_COUNTER), _rise(member, _metrics.COMPUTED_COUNTER)
+        if tokens is None:
+            return Fact(None, "{0}; no counters of {1} over time".format(words, member["where"]))
+        if (computed or 0) > CHECKED_TOKENS:
+            # What becomes of it is not known yet: clients who try again make prefill compute in vain.
+            return Fact(None, "{0}; {1} computes meanwhile".format(words, member["where"]))
+        if tokens or any(sample["running"] or sample["waiting"] for sample in member["samples"]):
+            return Fact(False, "{0}; {1} is at work meanwhile".format(words, member["where"]))
+    return Fact(True, words + "; no engine is at work", next(where for where, number in held.items() if number))
+
+
+def scheduler_takes_nothing(o: Observation) -> Fact:
+    """An engine's HTTP side holds requests all the time, and its scheduler has none of them."""
+    seen, unknown = [], []
+    for member in _serving(o):
+        active, tokens = _active(member), _rise(member, _metrics.GENERATED_COUNTER)
+        if not _live_over_time(member) or tokens is None or active is None:
+            unknown.append(member["where"])
+            continue
+        words = "{0} holds {1:g} requests (http_requests_active)".format(member["where"], active)
+        if active and not tokens and not any(_metrics.pending(sample) for sample in member["samples"]):
+            words += ", and for {0:.0f} s none is in any queue of its scheduler (/v1/loads)".format(_window(o))
+            return Fact(True, words, member["where"])
+        seen.append(words)
+    if unknown or not seen:
+        return Fact(None, "what HTTP and the scheduler hold was not seen of: " + (", ".join(unknown) or "any engine"))
+    return Fact(False, "; ".join(seen))
 
 
 def inflight_held(o: Observation) -> Fact:
@@ -828,6 +903,8 @@ FACTS: dict[str, Callable[[Observation], Fact]] = {
         routed_requests_fail,
         kv_path_suffers,
         kv_path_proved,
+        requests_wait_in_vain,
+        scheduler_takes_nothing,
         inflight_held,
         decode_idle,
         queues_empty,

@@ -36,6 +36,13 @@ ABORTED_COUNTER = "sglang:num_aborted_requests_total"
 GENERATED_COUNTER = "sglang:generation_tokens_total"
 #: Counts the transfers that a prefill completed.
 TRANSFERRED_COUNTER = "sglang:kv_transfer_latency_ms_count"
+#: Counts the prompt tokens that a prefill computed, batch by batch.
+COMPUTED_COUNTER = "sglang:realtime_tokens_total"
+#: Requests that the HTTP side holds: it writes them as they come and go, unlike the scheduler's gauges.
+ACTIVE_GAUGE = "sglang:http_requests_active"
+COMPLETIONS = ("/v1/chat/completions", "/v1/completions", "/generate")
+#: Name in :func:`totals` of those that want tokens.
+ACTIVE_COMPLETIONS = ACTIVE_GAUGE + " for tokens"
 LATENCY_BUCKETS = "sglang:e2e_request_latency_seconds_bucket"
 #: Counters that rise when work gets done, whichever the engine's role.
 PROGRESS_COUNTERS = ("sglang:prompt_tokens_total", GENERATED_COUNTER, "sglang:num_requests_total")
@@ -113,10 +120,12 @@ def _collect(values: dict[str, dict[str, float]], name: str, labels: dict[str, s
         return
     if name == LATENCY_BUCKETS:
         name = latency_bucket(labels.get("le", ""))
+    if name == ACTIVE_GAUGE and labels.get("endpoint") in COMPLETIONS:
+        name = ACTIVE_COMPLETIONS
     # Tensor and pipeline ranks repeat the fact of their data parallel rank. Counters of
     # the HTTP side differ by further labels and do add up.
     rank = labels.get("dp_rank", "")
-    if name in PROGRESS_COUNTERS or name.startswith(LATENCY_BUCKETS):
+    if name in PROGRESS_COUNTERS or name == ACTIVE_COMPLETIONS or name.startswith(LATENCY_BUCKETS):
         by_rank = values.setdefault(name, {})
         by_rank[rank] = by_rank.get(rank, 0.0) + value
         return

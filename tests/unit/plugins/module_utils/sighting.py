@@ -28,6 +28,8 @@ COUNTERS = {
     "bootstrap_failed": "num_bootstrap_failed_reqs_total",
     "aborted": "num_aborted_requests_total",
     "generated": "generation_tokens_total",
+    "computed": "realtime_tokens_total",
+    "active": 'http_requests_active{endpoint="/v1/chat/completions",method="POST"}',
     "transferred": "kv_transfer_latency_ms_count",
 }
 
