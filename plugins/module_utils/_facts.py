@@ -474,13 +474,29 @@ def inflight_held(o: Observation) -> Fact:
         elif series[-1]["at"] - series[0]["at"] < (HELD_SECONDS if live else STALE_GAUGE_SECONDS):
             why = "too short a look" if live else "a gauge that may be stale: {0} s wanted".format(STALE_GAUGE_SECONDS)
             unknown.append("{0}; {1}".format(words, why))
-        elif requests_flow(o).holds:
+        elif requests_flow(o).holds and not (live and _held_beside_idle_decodes(o, member)):
             empty.append("{0}; requests flow meanwhile".format(words))
         else:
             return Fact(True, "{0}; {1}".format(words, decode_idle(o).words), member["where"])
     if unknown or not empty:
         return Fact(None, "; ".join(unknown) or "no prefill was looked at")
     return Fact(False, "; ".join(empty))
+
+
+def _held_beside_idle_decodes(o: Observation, prefill: Member) -> bool:
+    """Tell whether a prefill held requests in flight, again and again, while no decode waited for any.
+
+    So those are told that are pinned while others flow: the one request that a diagnosis sends, for one.
+    """
+    series = [member["samples"] for member in _serving(o, DECODE)]
+    if not series or not all(samples and all(sample["live"] for sample in samples) for samples in series):
+        return False
+    times = []
+    for one in prefill["samples"]:
+        beside = [min(samples, key=lambda sample: abs(sample["at"] - one["at"])) for samples in series]
+        if one["prefill_inflight"] and not any(_metrics.pending(sample) for sample in beside):
+            times.append(one["at"])
+    return bool(times) and times[-1] - times[0] >= HELD_SECONDS
 
 
 def decode_idle(o: Observation) -> Fact:

@@ -388,6 +388,28 @@ def test_H2_a_gauge_that_may_be_stale_is_neither_passed_over_nor_taken_for_stuck
     assert sighting(long).diagnose()["verdict"] == "stuck_inflight"
 
 
+@pytest.mark.parametrize(
+    ("running", "inflight", "verdict"),
+    [
+        ([0, 0, 0], [2, 2, 2], "stuck_inflight"),
+        ([0, 3, 0], [2, 5, 2], "stuck_inflight"),
+        # Those in flight may be what decode is at work on.
+        ([1, 1, 1], [2, 2, 2], "healthy"),
+        ([0, 1, 1], [2, 2, 2], "healthy"),
+        ([0, 3, 0], [2, 5, 0], "healthy"),
+    ],
+)
+def test_H3_requests_pinned_in_flight_are_seen_although_others_are_served(
+    running: list[int], inflight: list[int], verdict: str
+) -> None:
+    def served(one: Sighting) -> None:
+        abort_race(one)
+        one.numbers["prefill"].update(prefill_inflight=inflight)
+        one.numbers["decode"].update(running=running, generated=[9000, 9024, 9048])
+
+    assert sighting(served).diagnose()["verdict"] == verdict
+
+
 def test_H1_in_flight_that_drains_is_healthy() -> None:
     def drains(one: Sighting) -> None:
         one.numbers["prefill"].update(prefill_inflight=[17, 1, 0])
