@@ -13,7 +13,6 @@ counter does not exist before its first increment.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable
 from typing import Any, Callable
@@ -47,6 +46,11 @@ LATENCY_BUCKETS = "sglang:e2e_request_latency_seconds_bucket"
 #: Counters that rise when work gets done, whichever the engine's role.
 PROGRESS_COUNTERS = ("sglang:prompt_tokens_total", GENERATED_COUNTER, "sglang:num_requests_total")
 
+#: Characters of a ``/metrics`` body, and of one line of it; a large engine writes a few hundred kB.
+TEXT_LIMIT, LINE_LIMIT = 4 * 1024 * 1024, 8 * 1024
+#: What counters and gauges stay below.
+NUMBER_LIMIT = 1e18
+
 
 def loads_sample(body: bytes) -> dict[str, Any] | None:
     """Return the live part of a sample from a ``/v1/loads`` body, None where it is none.
@@ -59,15 +63,26 @@ def loads_sample(body: bytes) -> dict[str, Any] | None:
         sample: dict[str, Any] = {"running": 0, "waiting": 0, "throughput": 0.0}
         sample.update(dict.fromkeys(QUEUES, 0))
         for load in loads:
-            sample["running"] += int(load["num_running_reqs"])
-            sample["waiting"] += int(load["num_waiting_reqs"])
-            sample["throughput"] += float(load.get("gen_throughput") or 0)
+            sample["running"] += int(_number(load["num_running_reqs"]))
+            sample["waiting"] += int(_number(load["num_waiting_reqs"]))
+            sample["throughput"] += _number(load.get("gen_throughput") or 0)
             queues = load["disaggregation"]
             for name, (key, _gauge) in QUEUES.items():
-                sample[name] += int(queues[key])
+                sample[name] += int(_number(queues[key]))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return sample if loads else None
+
+
+def _number(value: Any) -> float:
+    """Return a number that an engine may show.
+
+    :raises ValueError: for what is none, infinite, or beyond all that is counted.
+    """
+    number = float(value)
+    if not abs(number) < NUMBER_LIMIT:
+        raise ValueError("no number of requests or tokens: {0!r}".format(value))
+    return number
 
 
 def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, Any] | None:
@@ -88,6 +103,8 @@ def totals(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, float]
     decode does so after its first 40 steps, or after 30 idle seconds.
     """
     values: dict[str, dict[str, float]] = {}
+    if not readable(text):
+        return None
     try:
         for family in parse(text):
             for sample in family.samples:
@@ -97,6 +114,14 @@ def totals(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, float]
     if not any(name.startswith(PREFIX) for name in values):
         return None
     return {name: sum(by_rank.values()) for name, by_rank in values.items()}
+
+
+def readable(text: str) -> bool:
+    """Tell whether a ``/metrics`` body may be given to the parser.
+
+    Its time grows with the square of a line's length, and a body of many megabytes is none of an engine or a router.
+    """
+    return len(text) <= TEXT_LIMIT and all(len(line) <= LINE_LIMIT for line in text.split("\n"))
 
 
 def sample_of(total: dict[str, float] | None) -> dict[str, Any] | None:
@@ -116,7 +141,7 @@ def sample_of(total: dict[str, float] | None) -> dict[str, Any] | None:
 
 
 def _collect(values: dict[str, dict[str, float]], name: str, labels: dict[str, str], value: float) -> None:
-    if labels.get("priority") or math.isnan(value) or math.isinf(value):
+    if labels.get("priority") or not abs(value) < NUMBER_LIMIT:
         return
     if name == LATENCY_BUCKETS:
         name = latency_bucket(labels.get("le", ""))

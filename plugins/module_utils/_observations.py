@@ -186,7 +186,9 @@ def _breakers(one: dict[str, Any] | None, parse: Parse) -> dict[str, bool]:
 
 def breakers_of(text: str, parse: Parse) -> dict[str, bool]:
     """Return for each worker of a router's ``/metrics`` whether its circuit breaker is open."""
-    found = {}
+    found: dict[str, bool] = {}
+    if not _metrics.readable(text):
+        return found
     try:
         for family in parse(text):
             for sample in family.samples:

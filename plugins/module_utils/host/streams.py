@@ -23,6 +23,8 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology impor
 
 #: Bodies beyond this are not read on.
 BODY_LIMIT_BYTES = 16 * 1024 * 1024
+#: Characters of a reason.
+ERROR_LENGTH = 300
 #: Seconds for /v1/loads and /metrics together; a hung engine must not hold up the others.
 SAMPLE_SECONDS = 5
 #: Connections that are being opened at a time: what is beyond a server's backlog is opened a second later.
@@ -158,6 +160,9 @@ class Streams:
             self._late(exchange, limit_seconds, drop)
         except (aiohttp.ClientError, OSError, ValueError, _BodyError) as trouble:
             exchange.error = _short(trouble)
+            if not body.get("stream"):
+                # Half an answer is none; of a stream it is told how far it came.
+                exchange.status = None
         finally:
             turn.end()
         exchange.seconds = time.monotonic() - began
@@ -185,6 +190,8 @@ class Streams:
         assert self._session is not None  # noqa: S101 - within the context
         async with self._session.post(url, json=body, allow_redirects=False, trace_request_ctx=turn) as response:
             size = 0
+            # Put together at the end: a body of many small parts would be copied with each of them.
+            parts: list[bytes] = []
             async for data in response.content.iter_any():
                 exchange.status = response.status
                 size += len(data)
@@ -195,12 +202,13 @@ class Streams:
                 if body.get("stream"):
                     exchange.stream.feed(data)
                 else:
-                    exchange.body += data
+                    parts.append(data)
                 if drop and exchange.stream.tokens_seen >= drop["events"]:
                     exchange.dropped = True
                     response.close()
                     return
             exchange.status = response.status
+            exchange.body = b"".join(parts)
 
     async def sample(self, engine: str) -> dict[str, Any]:
         """Return a sample of an engine: queues from ``/v1/loads`` where it exists, the rest from ``/metrics``."""
@@ -233,12 +241,12 @@ class Streams:
     async def _read(self, url: str) -> tuple[int | None, bytes, str]:
         assert self._session is not None  # noqa: S101 - within the context
         async with self._session.get(url, allow_redirects=False) as response:
-            body = b""
+            body = bytearray()
             async for data in response.content.iter_any():
                 body += data
                 if len(body) > BODY_LIMIT_BYTES:
                     raise _BodyError("body over {0} bytes".format(BODY_LIMIT_BYTES))
-            return response.status, body, ""
+            return response.status, bytes(body), ""
 
 
 def _status(answer: tuple[int | None, bytes, str]) -> str:
@@ -249,7 +257,8 @@ def _status(answer: tuple[int | None, bytes, str]) -> str:
 
 def _short(trouble: Exception) -> str:
     text = str(getattr(trouble, "os_error", "") or trouble)
-    return text or type(trouble).__name__
+    # Some repeat what the server sent, and all of it.
+    return " ".join(text.split())[:ERROR_LENGTH] or type(trouble).__name__
 
 
 def allow_open_files() -> None:
