@@ -132,7 +132,9 @@ def _same(said: Any, wanted: str) -> bool:
     if isinstance(said, (int, float)):
         try:
             return float(said) == float(wanted)
-        except (ValueError, OverflowError):
+        except OverflowError:
+            return False
+        except ValueError:
             # 8k, say: the engine reads units that are its own business.
             return True
     if isinstance(said, list):

@@ -27,7 +27,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from ..fleet import deployed_decode, unit_state
+from ..fleet import deployed_decode, member, unit_state
+from .host.test_machine import Client
 from .sighting import UNITS, Sighting
 from .test_bundle import places, replaced
 
@@ -36,20 +37,19 @@ WANTED = {"http://p:30000": "prefill", "http://d:30002": "decode"}
 #: Only a hang takes this long.
 PATIENCE_SECONDS = 20
 
-relaxed = settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+relaxed = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def live(body: bytes) -> Any:
     """Read the ``/server_info`` of a decode as its settings are compared."""
-    member = deployed_decode({}, {"context_length": 4096, "page_size": 1, "kv_cache_dtype": "auto"})
-    member.setdefault("private_names", [])
+    decode = deployed_decode({}, {"context_length": 4096, "page_size": 1, "kv_cache_dtype": "auto"})
     record = {
-        "member": member,
+        "member": decode,
         "unit": unit_state(),
-        "running_configuration": member["configuration"],
+        "running_configuration": decode["configuration"],
         "running": {
             "started_with": None,
-            "command": member["exec_start"],
+            "command": decode["exec_start"],
             "environment": None,
             "reported": machine._object(body),
         },
@@ -91,6 +91,12 @@ def file_of_a_bundle(body: bytes) -> Any:
     return _bundle.read({"s__prefill__metrics.txt": body.decode("utf-8", "replace")})
 
 
+def close_router(body: bytes) -> Any:
+    """Read a router's workers in order to take them from it."""
+    client = Client(GET_workers=(200, body))
+    return machine.Machine(lambda command: (0, "", ""), client, parse).close_router(member("router", "r"))
+
+
 #: Each reader of a body, by what it reads; none may raise, whatever the body.
 READERS: dict[str, Callable[[bytes], Any]] = {
     "loads": _metrics.loads_sample,
@@ -103,6 +109,7 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "answer": lambda body: _answers.judge(200, body, 1.0, 35, "", {"max_tokens": 24}),
     "stream": stream,
     "workers": lambda body: machine.wrong_workers(body, WANTED),
+    "workers-to-take-away": close_router,
     "server-info": live,
     "bundle": file_of_a_bundle,
     "diagnosis-of-loads": judged("v1_loads", "prefill"),
@@ -284,6 +291,12 @@ def test_a_long_line_or_text_is_no_engine_and_that_is_told() -> None:
     (observation,) = _observations.clusters(items, parse).values()
     words = "\n".join(_diagnosis.describe(_diagnosis.diagnose(observation)))
     assert "no counters of decode" in words
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), {"a": 1}, [[]], "4k"])
+def test_a_setting_that_an_engine_reports_as_nonsense_has_drifted(value: Any) -> None:
+    words = "\n".join(live(json.dumps({"context_length": value}).encode()))
+    assert "drifted  context_length" in words
 
 
 def test_a_list_of_workers_with_odd_addresses_is_compared_in_any_order() -> None:
