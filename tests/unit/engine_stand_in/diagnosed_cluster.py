@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import random
 import signal
@@ -498,8 +497,3 @@ def matrix_of(judged: list[dict[str, Any]]) -> str:
     right = sum(1 for one in judged if one["verdict"] == one["expected"])
     lines.append("{0} of {1} right: {2:.1f} %".format(right, len(judged), 100 * right / len(judged)))
     return "\n".join(lines)
-
-
-def written(judged: list[dict[str, Any]], path: Path) -> None:
-    """Write the runs as JSON lines."""
-    path.write_text("".join(json.dumps(one) + "\n" for one in judged), encoding="utf-8")

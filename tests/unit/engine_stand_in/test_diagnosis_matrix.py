@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -29,9 +30,33 @@ AT_A_TIME = int(os.environ.get("SGLANG_PD_DIAGNOSES_AT_A_TIME", "6"))
 RIGHT = 0.95
 
 
-def runs_of(one: Kind, folder: Path, installed: dict[str, Path], clusters: list[Cluster]) -> list[dict[str, Any]]:
-    """Return what was found in each run of a kind."""
-    found = []
+class Judged:
+    """What was found in each run; written down after each, so that a matrix that is cut short is one, too."""
+
+    def __init__(self) -> None:
+        self.runs: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    def add(self, **run: Any) -> None:
+        """Take the result of a run."""
+        with self._lock:
+            self.runs.append(run)
+            if os.environ.get("SGLANG_PD_DIAGNOSES_FILE"):
+                Path(os.environ["SGLANG_PD_DIAGNOSES_FILE"]).write_text(self.words(), encoding="utf-8")
+
+    @property
+    def wrong(self) -> list[dict[str, Any]]:
+        """Return the runs in which something else was found than was done."""
+        return [one for one in self.runs if one["verdict"] != one["expected"]]
+
+    def words(self) -> str:
+        """Return the matrix, and the whole diagnosis of what was judged wrong."""
+        told = ["{kind}, run {turn}: {expected}".format(**one) + "\n" + "\n".join(one["lines"]) for one in self.wrong]
+        return "\n\n".join([matrix_of(self.runs), *told]) + "\n"
+
+
+def play(one: Kind, folder: Path, installed: dict[str, Path], clusters: list[Cluster], judged: Judged) -> None:
+    """Play the runs of a kind."""
     cluster: Cluster | None = None
     with stand(folder, installed) as made:
         for turn in range(RUNS):
@@ -63,11 +88,10 @@ def runs_of(one: Kind, folder: Path, installed: dict[str, Path], clusters: list[
                     clusters.remove(cluster)
                     cluster = None
             seconds = time.monotonic() - began
-            found.append({"kind": one.name, "turn": turn, "expected": one.expected, "seconds": seconds, **result})
+            judged.add(kind=one.name, turn=turn, expected=one.expected, seconds=seconds, **result)
         if cluster is not None:
             cluster.close()
             clusters.remove(cluster)
-    return found
 
 
 def new(one: Kind, turn: int, number: random.Random, made: Stand) -> Cluster:
@@ -81,19 +105,16 @@ def new(one: Kind, turn: int, number: random.Random, made: Stand) -> Cluster:
 def test_what_is_wrong_with_a_cluster_is_found(tmp_path: Path, installed: dict[str, Path]) -> None:
     wanted = os.environ.get("SGLANG_PD_DIAGNOSES_OF", "")
     kinds = [one for one in KINDS.values() if not wanted or one.name in wanted.split(",")]
+    judged = Judged()
     with places(tmp_path / "hosts") as clusters, ThreadPoolExecutor(AT_A_TIME) as pool:
         for one in kinds:
             (tmp_path / one.name).mkdir()
-        tasks = [pool.submit(runs_of, one, tmp_path / one.name, installed, clusters) for one in kinds]
-        judged = [result for task in tasks for result in task.result()]
-    matrix = matrix_of(judged)
-    wrong = [one for one in judged if one["verdict"] != one["expected"]]
-    told = "\n\n".join("{kind}, run {turn}: {expected}".format(**one) + "\n" + "\n".join(one["lines"]) for one in wrong)
-    if os.environ.get("SGLANG_PD_DIAGNOSES_FILE"):
-        Path(os.environ["SGLANG_PD_DIAGNOSES_FILE"]).write_text(matrix + "\n\n" + told + "\n", encoding="utf-8")
-    print(matrix + "\n\n" + told)
-    broken_off = [one["kind"] for one in judged if one["verdict"] == "broken off"]
+        tasks = [pool.submit(play, one, tmp_path / one.name, installed, clusters, judged) for one in kinds]
+        for task in tasks:
+            task.result()
+    print(judged.words())
+    broken_off = [one["kind"] for one in judged.wrong if one["verdict"] == "broken off"]
     assert not broken_off
-    called_healthy = [one["kind"] for one in wrong if one["verdict"] == "healthy"]
+    called_healthy = [one["kind"] for one in judged.wrong if one["verdict"] == "healthy"]
     assert not called_healthy
-    assert len(wrong) <= (1 - RIGHT) * len(judged)
+    assert len(judged.wrong) <= (1 - RIGHT) * len(judged.runs)
