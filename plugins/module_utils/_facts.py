@@ -248,9 +248,9 @@ def _counter(member: Member, name: str) -> float | None:
 
 
 def _rise(member: Member, name: str) -> float | None:
-    """Return by how much a counter rose over the samples, None for one sample or a restart between them."""
+    """Return by how much a counter rose over the look, None for one scrape or a restart between them."""
     first, last = member["totals_at_first"], member["totals"]
-    if first is None or last is None or len(member["samples"]) < 2:
+    if first is None or last is None:
         return None
     rise = last.get(name, 0.0) - first.get(name, 0.0)
     return rise if rise >= 0 else None
@@ -381,9 +381,13 @@ def kv_path_proved(o: Observation) -> Fact:
 
 def _live_over_time(member: Member) -> bool:
     """Tell whether live numbers of a member were seen for long enough to call a request held."""
+    return _looked_long(member) and all(sample["live"] for sample in member["samples"])
+
+
+def _looked_long(member: Member) -> bool:
+    """Tell whether a member was looked at for long enough to call a request held."""
     series = member["samples"]
-    long = bool(series) and series[-1]["at"] - series[0]["at"] >= HELD_SECONDS
-    return long and all(sample["live"] for sample in series)
+    return bool(series) and series[-1]["at"] - series[0]["at"] >= HELD_SECONDS
 
 
 def _waiting_over_time(member: Member) -> float | None:
@@ -392,22 +396,25 @@ def _waiting_over_time(member: Member) -> float | None:
     Without live numbers it is the requests that HTTP holds: a gauge of the scheduler may be frozen.
     """
     if _live_over_time(member):
-        queues = ("prefill_bootstrap", "decode_prealloc", "decode_transfer")
-        return float(min(sum(sample[queue] for queue in queues) for sample in member["samples"]))
-    series = member["samples"]
-    active = _active(member)
-    if active is None or not series or series[-1]["at"] - series[0]["at"] < HELD_SECONDS:
-        return None
-    return active
+        return float(min(sum(sample[queue] for queue in _metrics.WAITING_QUEUES) for sample in member["samples"]))
+    return _active(member) if _looked_long(member) else None
 
 
 def _active(member: Member) -> float | None:
-    """Return how many requests for tokens HTTP held at the first and at the last scrape."""
-    totals = (member["totals_at_first"], member["totals"])
-    numbers = [total.get(_metrics.ACTIVE_COMPLETIONS) for total in totals if total is not None]
-    if not numbers or numbers[-1] is None:
+    """Return how many requests for tokens HTTP held at the first and at the last scrape, None without both."""
+    first, last = member["totals_at_first"], member["totals"]
+    if first is None or last is None or _metrics.ACTIVE_COMPLETIONS not in last:
         return None
-    return float(min(number or 0.0 for number in numbers))
+    return float(min(total.get(_metrics.ACTIVE_COMPLETIONS, 0.0) for total in (first, last)))
+
+
+def _held_elsewhere(member: Member) -> str:
+    """Return where else than in its queues an engine holds requests, in words, "" for nowhere."""
+    for name in _metrics.HELD_GAUGES:
+        number = _counter(member, name)
+        if number:
+            return "{0}: {1} {2:g}".format(member["where"], name, number)
+    return ""
 
 
 def requests_wait_in_vain(o: Observation) -> Fact:
@@ -425,6 +432,8 @@ def requests_wait_in_vain(o: Observation) -> Fact:
         tokens, computed = _rise(member, _metrics.GENERATED_COUNTER), _rise(member, _metrics.COMPUTED_COUNTER)
         if tokens is None:
             return Fact(None, "{0}; no counters of {1} over time".format(words, member["where"]))
+        if _held_elsewhere(member):
+            return Fact(None, "{0}; {1}".format(words, _held_elsewhere(member)))
         if (computed or 0) > CHECKED_TOKENS:
             # What becomes of it is not known yet: clients who try again make prefill compute in vain.
             return Fact(None, "{0}; {1} computes meanwhile".format(words, member["where"]))
@@ -440,6 +449,9 @@ def scheduler_takes_nothing(o: Observation) -> Fact:
         active, tokens = _active(member), _rise(member, _metrics.GENERATED_COUNTER)
         if not _live_over_time(member) or tokens is None or active is None:
             unknown.append(member["where"])
+            continue
+        if _held_elsewhere(member):
+            unknown.append(_held_elsewhere(member))
             continue
         words = "{0} holds {1:g} requests (http_requests_active)".format(member["where"], active)
         if active and not tokens and not any(_metrics.pending(sample) for sample in member["samples"]):

@@ -24,6 +24,8 @@ QUEUES = {
     "decode_prealloc": ("decode_prealloc_queue_reqs", "sglang:num_decode_prealloc_queue_reqs"),
     "decode_transfer": ("decode_transfer_queue_reqs", "sglang:num_decode_transfer_queue_reqs"),
 }
+#: Those that ``/v1/loads`` counts among its waiting requests; the gauge of waiting requests does not.
+WAITING_QUEUES = ("prefill_bootstrap", "decode_prealloc", "decode_transfer")
 #: What the name of each series of an engine begins with.
 PREFIX = "sglang:"
 RUNNING_GAUGE = "sglang:num_running_reqs"
@@ -35,8 +37,10 @@ ABORTED_COUNTER = "sglang:num_aborted_requests_total"
 GENERATED_COUNTER = "sglang:generation_tokens_total"
 #: Counts the transfers that a prefill completed.
 TRANSFERRED_COUNTER = "sglang:kv_transfer_latency_ms_count"
-#: Counts the prompt tokens that a prefill computed, batch by batch.
-COMPUTED_COUNTER = "sglang:realtime_tokens_total"
+#: Counts tokens batch by batch, by how they came about; only those that a prefill computed are collected.
+COMPUTED_COUNTER, COMPUTED_MODE = "sglang:realtime_tokens_total", "prefill_compute"
+#: Requests in places that ``/v1/loads`` does not count: their grammar is compiled, or somebody paused the engine.
+HELD_GAUGES = ("sglang:num_grammar_queue_reqs", "sglang:num_paused_reqs")
 #: Requests that the HTTP side holds: it writes them as they come and go, unlike the scheduler's gauges.
 ACTIVE_GAUGE = "sglang:http_requests_active"
 COMPLETIONS = ("/v1/chat/completions", "/v1/completions", "/generate")
@@ -64,11 +68,12 @@ def loads_sample(body: bytes) -> dict[str, Any] | None:
         sample.update(dict.fromkeys(QUEUES, 0))
         for load in loads:
             sample["running"] += int(_number(load["num_running_reqs"]))
-            sample["waiting"] += int(_number(load["num_waiting_reqs"]))
             sample["throughput"] += _number(load.get("gen_throughput") or 0)
-            queues = load["disaggregation"]
-            for name, (key, _gauge) in QUEUES.items():
-                sample[name] += int(_number(queues[key]))
+            queues = {name: int(_number(load["disaggregation"][key])) for name, (key, _gauge) in QUEUES.items()}
+            for name, number in queues.items():
+                sample[name] += number
+            among = sum(queues[name] for name in WAITING_QUEUES)
+            sample["waiting"] += max(0, int(_number(load["num_waiting_reqs"])) - among)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return sample if loads else None
@@ -142,6 +147,8 @@ def sample_of(total: dict[str, float] | None) -> dict[str, Any] | None:
 
 def _collect(values: dict[str, dict[str, float]], name: str, labels: dict[str, str], value: float) -> None:
     if labels.get("priority") or not abs(value) < NUMBER_LIMIT:
+        return
+    if name == COMPUTED_COUNTER and labels.get("mode") != COMPUTED_MODE:
         return
     if name == LATENCY_BUCKETS:
         name = latency_bucket(labels.get("le", ""))

@@ -15,13 +15,9 @@ import requests.adapters
 import urllib3.connection
 import urllib3.connectionpool
 import urllib3.exceptions
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import bodies
 
-#: Bodies beyond this are not read on: /metrics of a large engine is a few hundred kB.
-BODY_LIMIT_BYTES = 16 * 1024 * 1024
-#: Characters of a reason.
-ERROR_LENGTH = 300
-
-
+#: What goes wrong within requests, which does not wrap all of it.
 _TROUBLES = (
     requests.exceptions.RequestException,
     urllib3.exceptions.HTTPError,
@@ -65,6 +61,8 @@ class _TimedSocket(socket.socket):
 
 
 def _pool_of(deadline: _Deadline) -> type[urllib3.connectionpool.HTTPConnectionPool]:
+    """Return a kind of pool whose connections read until the deadline at most."""
+
     class Connection(urllib3.connection.HTTPConnection):
         def connect(self) -> None:
             super().connect()
@@ -112,24 +110,23 @@ class Client:
         """
         began = time.monotonic()
         self._deadline.at = began + timeout_seconds
-        # On one host compression saves nothing, and a small body may unpack to any size.
-        headers = {"Accept-Encoding": "identity"}
+        headers = dict(bodies.WANTED)
         if api_key:
             headers["Authorization"] = "Bearer " + api_key
         status, body, error = None, b"", ""
         try:
             status, body = self._read(method, url, timeout_seconds, headers, content)
         except requests.exceptions.Timeout:
-            error = "nothing within {0:g} s".format(timeout_seconds)
+            error = bodies.nothing_within(timeout_seconds)
         except requests.exceptions.InvalidHeader:
             # Its own words repeat the key.
             error = "the API key has characters that no header carries"
-        except _BodyError as trouble:
+        except bodies.BodyError as trouble:
             error = str(trouble)
         except _TROUBLES as trouble:
             # Late within the body is no Timeout to requests.
             late = time.monotonic() >= self._deadline.at
-            error = _late(timeout_seconds) if late else _short(trouble)
+            error = bodies.not_at_its_end_within(timeout_seconds) if late else _short(trouble)
         return Answer(status, body, time.monotonic() - began, error)
 
     def _read(
@@ -144,28 +141,17 @@ class Client:
             allow_redirects=False,
             stream=True,
         ) as response:
-            coding = response.headers.get("Content-Encoding", "identity")
-            if coding != "identity":
-                raise _BodyError("a body in {0} coding, which was not asked for".format(coding[:20]))
+            bodies.refuse_coding(response.headers)
             body = bytearray()
             for chunk in response.iter_content(65536):
                 body += chunk
-                if len(body) > BODY_LIMIT_BYTES:
-                    raise _BodyError("body over {0} bytes".format(BODY_LIMIT_BYTES))
+                bodies.refuse_length(len(body))
                 if time.monotonic() > self._deadline.at:
-                    raise _BodyError(_late(timeout_seconds))
+                    raise bodies.BodyError(bodies.not_at_its_end_within(timeout_seconds))
             # The urllib3 of older distributions takes a body that is cut for a whole one.
             if getattr(response.raw, "length_remaining", None):
-                raise _BodyError("the connection ended before the body did")
+                raise bodies.BodyError("the connection ended before the body did")
             return response.status_code, bytes(body)
-
-
-class _BodyError(Exception):
-    """A body that is not read on."""
-
-
-def _late(timeout_seconds: float) -> str:
-    return "not at its end within {0:g} s".format(timeout_seconds)
 
 
 def _short(trouble: Exception) -> str:
@@ -177,6 +163,4 @@ def _short(trouble: Exception) -> str:
         if not isinstance(reason, _TROUBLES):
             break
         inner = reason
-    text = getattr(inner, "strerror", None) or str(inner)
-    # Some repeat what the server sent, and all of it.
-    return " ".join(str(text).split())[:ERROR_LENGTH] or type(inner).__name__
+    return bodies.reason(str(getattr(inner, "strerror", None) or inner), inner)

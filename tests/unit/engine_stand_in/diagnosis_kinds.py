@@ -350,7 +350,7 @@ def prefill_restarted_alone(cluster: Cluster) -> dict[str, Any]:
     return unserved(cluster)
 
 
-@kind("stuck_inflight", reversible=False)
+@kind("stuck_inflight")
 def abort_race(cluster: Cluster) -> dict[str, Any]:
     cluster.prefill.faults(stuck_inflight=True, transfer_seconds=60)
     failed_before(cluster)

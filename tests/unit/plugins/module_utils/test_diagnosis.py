@@ -421,19 +421,30 @@ def test_H1_in_flight_that_drains_is_healthy() -> None:
 @pytest.mark.parametrize(
     "work",
     [
-        {"prefill": {"computed": [1000, 9000, 17000]}},
+        {"prefill": {"computed": [1000, 9000, 17000], "cached": 50000}},
         {"decode": {"generated": [9000, 9400, 9900]}},
         {"decode": {"running": [0, 1, 0]}},
         {"prefill": {"waiting": [0, 2, 0]}},
         {"prefill": {"prefill_bootstrap": [2, 0, 2]}, "decode": {"decode_prealloc": [2, 0, 2]}},
+        {"prefill": {"compiling": 2}},
+        {"decode": {"paused": 2}},
     ],
-    ids=["a-long-prompt", "tokens", "running", "batches", "drained-between"],
+    ids=["a-long-prompt", "tokens", "running", "batches", "drained-between", "grammar", "paused"],
 )
 def test_H4_requests_that_wait_while_an_engine_works_are_no_failure(work: dict[str, dict[str, Any]]) -> None:
     one = sighting(waiting_in_vain)
     for role, numbers in work.items():
         one.numbers[role].update(numbers)
     assert one.diagnose()["verdict"] == "healthy"
+
+
+@pytest.mark.parametrize("elsewhere", ["compiling", "paused"])
+def test_H4_requests_that_wait_for_their_grammar_or_for_somebody_who_paused_do_not_make_a_scheduler_wedged(
+    elsewhere: str,
+) -> None:
+    one = sighting(wedged)
+    one.numbers["decode"][elsewhere] = 2
+    assert rule(one.diagnose(), "scheduler_wedged")["state"] == _diagnosis.OPEN
 
 
 @pytest.mark.parametrize("change", [wedged, waiting_in_vain])

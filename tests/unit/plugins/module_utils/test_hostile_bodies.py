@@ -23,6 +23,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _redact,
 )
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import machine
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import report
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parse
@@ -65,17 +66,24 @@ def stream(body: bytes) -> Any:
     return _answers.judge_stream(200, read, 1.0, 35, "", {"max_tokens": 24})
 
 
+def seen_with(endpoint: str, role: str, body: bytes) -> dict[str, Any]:
+    """Return what was seen of a cluster whose engine or router once gave another body at an endpoint."""
+    items = list(good_items())
+    index = max(n for n, one in enumerate(items) if (one["endpoint"], one["unit"]) == (endpoint, UNITS[role]))
+    items[index] = dict(items[index], body=body.decode("utf-8", "replace"))
+    (observation,) = _observations.clusters(items, parse).values()
+    return observation
+
+
 def judged(endpoint: str, role: str) -> Callable[[bytes], list[str]]:
-    """Return a diagnosis of a cluster whose engine or router once gave another body at that endpoint."""
+    """Return a reader that diagnoses a cluster with another body."""
+    return lambda body: _diagnosis.describe(_diagnosis.diagnose(seen_with(endpoint, role, body), "overlap"))
 
-    def read(body: bytes) -> list[str]:
-        items = list(good_items())
-        index = max(n for n, one in enumerate(items) if (one["endpoint"], one["unit"]) == (endpoint, UNITS[role]))
-        items[index] = dict(items[index], body=body.decode("utf-8", "replace"))
-        (observation,) = _observations.clusters(items, parse).values()
-        return _diagnosis.describe(_diagnosis.diagnose(observation, "overlap"))
 
-    return read
+def page(body: bytes) -> str:
+    """Make the page of a decode with other metrics, which has most pictures."""
+    observation = seen_with("metrics", "decode", body)
+    return report.diagnose_page(_diagnosis.diagnose(observation), observation)
 
 
 @cache
@@ -117,6 +125,7 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "diagnosis-of-server-info": judged("server_info", "decode"),
     "diagnosis-of-workers": judged("workers", "router"),
     "diagnosis-of-breakers": judged("metrics", "router"),
+    "page": page,
     "redaction": lambda body: _redact.redact(body.decode("utf-8", "replace"), ["secret"]),
 }
 each_reader = pytest.mark.parametrize("reader", READERS)

@@ -8,7 +8,7 @@ import time
 import tracemalloc
 
 import pytest
-from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import http
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import bodies, http
 
 from . import hostile
 
@@ -33,8 +33,8 @@ def test_no_answer_takes_longer_or_more_memory_than_allowed_and_none_raises(name
             tracemalloc.stop()
         assert seconds < PATIENCE_SECONDS
         assert memory < MEMORY_BYTES
-        assert server.sent < 2 * http.BODY_LIMIT_BYTES + 8 * hostile.MEGABYTE
-    assert len(answer.body) <= http.BODY_LIMIT_BYTES
+        assert server.sent < 2 * bodies.LIMIT_BYTES + 8 * hostile.MEGABYTE
+    assert len(answer.body) <= bodies.LIMIT_BYTES
     assert bool(answer.error) is (answer.status is None)
     if name in hostile.GARBAGE:
         assert len(answer.body) < 8192

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _answers, _profiles
-from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import streams
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import bodies, streams
 from prometheus_client.parser import text_string_to_metric_families
 
 from ...fleet import member
@@ -57,7 +57,7 @@ def test_no_answer_takes_longer_or_more_memory_than_allowed_and_none_is_good(nam
             tracemalloc.stop()
         assert seconds < PATIENCE_SECONDS
         assert memory < MEMORY_BYTES
-        assert server.sent < 2 * streams.BODY_LIMIT_BYTES + 8 * hostile.MEGABYTE
+        assert server.sent < 2 * bodies.LIMIT_BYTES + 8 * hostile.MEGABYTE
     if stream:
         verdict = _answers.judge_stream(exchange.status, exchange.stream, exchange.seconds, 35, exchange.error)
     else:
@@ -83,6 +83,7 @@ def test_no_sample_takes_longer_or_more_memory_than_allowed_and_its_trouble_is_t
     ("way", "words"),
     [
         (hostile.huge, "body over 16777216 bytes"),
+        (hostile.huge_when_unpacked, "a body in gzip coding, which was not asked for"),
         (hostile.silent, "nothing within 0.5 s"),
         (hostile.dripping_headers, "nothing within 0.5 s"),
         (hostile.closed, "disconnected"),
