@@ -30,6 +30,8 @@ CRASHES, CRASH_SECONDS = 3, 600
 LONG_QUEUE = 8
 #: A decode started so long after its prefill was hardly started with it, where nothing else tells.
 FAR_APART_SECONDS = 1800
+#: Endpoints any of which a router that runs answers.
+ROUTER_ANSWERS = ("health", "readiness", "liveness", "workers")
 #: Utilisation of GPUs in per cent.
 IDLE_GPU, BUSY_GPU = 5, 90
 
@@ -725,16 +727,17 @@ def one_generation(o: Observation) -> Fact:
 
 
 def router_down(o: Observation) -> Fact:
-    """A router does not run or does not answer."""
+    """A router does not run or answers nothing that it is asked."""
     routers = _of(o, ROUTER)
     for member in routers:
         state = member["state"]
         active = state.get("active_state") if state else None
-        health = member["answers"].get("health") or member["answers"].get("readiness")
         if active is not None and active != "active":
             return Fact(True, "{0}: the unit is {1}".format(member["where"], active), member["where"])
-        if health is not None and health["status"] is None:
-            return Fact(True, "{0}: {1}".format(member["where"], health["error"]), member["where"])
+        # On a busy host one answer may be late: that alone is no router that is down.
+        answers = [member["answers"][name] for name in ROUTER_ANSWERS if name in member["answers"]]
+        if answers and all(answer["status"] is None for answer in answers):
+            return Fact(True, "{0}: {1}".format(member["where"], answers[0]["error"]), member["where"])
     if not routers:
         return Fact(None, "no router was looked at")
     return Fact(False, "; ".join("{0} answers".format(member["where"]) for member in routers))
@@ -890,7 +893,7 @@ def gpus_idle(o: Observation) -> Fact:
 
 def gpus_busy_without_tokens(o: Observation) -> Fact:
     """An engine holds requests, its GPUs are busy, and no token comes."""
-    known = False
+    known, unknown = False, ""
     for member in _of(o, PREFILL, DECODE):
         gpus = _gpus(o, member)
         if not gpus or not member["samples"]:
@@ -898,12 +901,16 @@ def gpus_busy_without_tokens(o: Observation) -> Fact:
         known = True
         busy = min(float(gpu.get("utilization_percent") or 0) for gpu in gpus) >= BUSY_GPU
         rise = _rise(member, _metrics.GENERATED_COUNTER)
-        if busy and rise == 0 and _metrics.pending(member["samples"][-1]):
-            words = "{0}: GPUs at {1} % or more, {2}, no token within {3:.0f} s".format(
-                member["where"], BUSY_GPU, _metrics.describe(member["samples"][-1]), _window(o)
+        if busy and not rise and _metrics.pending(member["samples"][-1]):
+            words = "{0}: GPUs at {1} % or more, {2}, ".format(
+                member["where"], BUSY_GPU, _metrics.describe(member["samples"][-1])
             )
-            return Fact(True, words, member["where"])
-    return Fact(False, gpus_idle(o).words) if known else Fact(None, gpus_idle(o).words)
+            if rise is not None:
+                return Fact(True, "{0}no token within {1:.0f} s".format(words, _window(o)), member["where"])
+            unknown = words + "its tokens were not seen over time"
+    if unknown:
+        return Fact(None, unknown)
+    return Fact(False if known else None, gpus_idle(o).words)
 
 
 def duration(seconds: float) -> str:

@@ -95,20 +95,23 @@ class Look:
     # -- over time ---------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Sample the queues at the interval until the window is over, and the nudge with it."""
+        """Sample the queues at the interval until the window is over, and the nudge with it.
+
+        The last round begins when the window is over: of slow answers, one round may outlast it, and one alone
+        shows nothing over time.
+        """
         began = time.monotonic()
         engines = [m for m in self._members if m["role"] != ROUTER and m["node_rank"] == 0]
         nudges = self._nudges()
         while True:
-            now = time.time()
+            now, elapsed = time.time(), time.monotonic() - began
             for member in engines:
                 self._sample(member, now)
             if nudges and not any(thread.ident for thread in nudges):
                 # After a first sample, so that what it does shows.
                 for thread in nudges:
                     thread.start()
-            over = time.monotonic() - began >= self._window()
-            if over and not any(thread.is_alive() for thread in nudges):
+            if elapsed >= self._window() and not any(thread.is_alive() for thread in nudges):
                 return
             time.sleep(self._options["interval_seconds"])
 

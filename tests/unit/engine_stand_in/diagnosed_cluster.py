@@ -225,7 +225,7 @@ class Cluster:
             "settings": {"model_path": MODEL},
             "version": self.release,
             "exec_start": self._command(role),
-            "environment": {},
+            "environment": {k: v for k, v in self.environment.items() if k.startswith("SGLANG_") and engine},
             "private_names": [],
             "secret_names": [],
             "configuration": "deployed",

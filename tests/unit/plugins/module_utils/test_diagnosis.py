@@ -235,6 +235,7 @@ def fresh(one: Sighting) -> None:
     one.numbers["decode"].update(generated=8)
 
 
+ROUTER_SILENT = "sglang-c-router.service on r: nothing within 5 s"
 WINS = [
     (founding, "decode_only_restarts", "6 starts of it since then"),
     (founding, "decode_only_restarts", "prefill 21, decode 1"),
@@ -408,6 +409,22 @@ def test_H3_requests_pinned_in_flight_are_seen_although_others_are_served(
         one.numbers["decode"].update(running=running, generated=[9000, 9024, 9048])
 
     assert sighting(served).diagnose()["verdict"] == verdict
+
+
+def test_H9_a_router_that_answers_late_once_is_not_down() -> None:
+    one = sighting(lambda one: one.http.update({("router", "health"): (None, "nothing within 5 s")}))
+    assert one.diagnose()["verdict"] == "healthy"
+    one.http["router", "workers"] = (None, "nothing within 5 s")
+    report = one.diagnose()
+    assert (report["verdict"], report["evidence_for"]) == ("router_down", [ROUTER_SILENT])
+
+
+def test_a_hang_of_which_only_the_last_scrape_was_answered_is_left_open() -> None:
+    items = [one for one in sighting(collective).items() if one["endpoint"] != "metrics" or one["at"] == NOW]
+    report = diagnose(items)
+    assert report["verdict"] == "engine_hung"
+    hang = rule(report, "overlap_or_collective_hang")
+    assert (hang["state"], "not seen over time" in hang["why"]) == (_diagnosis.OPEN, True)
 
 
 def test_H1_in_flight_that_drains_is_healthy() -> None:
