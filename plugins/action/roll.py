@@ -234,8 +234,7 @@ class ActionModule(ActionBase):
         roll = roll_files.plan(directory)
         ended = _roll.end_of(roll_files.events(directory))
         if ended is None:
-            outcome = _roll.NOTHING if roll["decision"] == _roll.NOTHING else _roll.DONE
-            _end_of_roll(directory, roll, outcome, "")
+            _end_of_roll(directory, roll, *_roll.conclusion(roll, roll_files.events(directory)))
             ended = _roll.end_of(roll_files.events(directory)) or {}
         lines = _roll.summary(roll, roll_files.events(directory))
         lines.append("files: {0}".format(directory))

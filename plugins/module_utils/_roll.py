@@ -222,7 +222,7 @@ def make_roll(
     if problems:
         return dict(roll, decision=REFUSED)
     if not rolling:
-        return dict(roll, decision=NOTHING)
+        return dict(roll, decision=NOTHING, before=_before(clusters, told, rows))
     proved = [
         name for name in rows if clusters[name]["came_to"] == told[name]["outcome"] == DONE and told[name]["wave"]
     ]
@@ -660,10 +660,18 @@ def over_after(roll: dict[str, Any], events: list[dict[str, Any]], number: int, 
     last = max(wave["number"] for wave in roll["waves"])
     if number < last:
         return may_begin(roll, events, number + 1, cancelled)
+    return conclusion(roll, events)
+
+
+def conclusion(roll: dict[str, Any], events: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return what a roll comes to whose waves ended without a word, and why."""
     bad = _bad(roll, outcomes(events))
     if bad:
         return FAILED, "{0} failed".format(", ".join(bad))
-    return DONE, ""
+    left = remaining(roll, events)
+    if left:
+        return FAILED, "its waves ended before {0}, and no event says why".format(", ".join(left))
+    return (DONE if roll["waves"] else NOTHING), ""
 
 
 def remaining(roll: dict[str, Any], events: list[dict[str, Any]]) -> list[str]:

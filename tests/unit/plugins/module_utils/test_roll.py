@@ -315,6 +315,19 @@ def test_F1_a_failure_ends_the_roll_and_tells_what_remains() -> None:
     assert _roll.remaining(roll, so_far) == ["b", "c", "d"]
 
 
+def test_a_roll_of_which_no_event_tells_the_end_is_done_only_where_nothing_remains() -> None:
+    roll = roll_of(fleet(*"ab"))
+    assert _roll.conclusion(roll, events(("a", "done"), ("b", "nothing"))) == ("done", "")
+    outcome, why = _roll.conclusion(roll, events(("a", "done")))
+    assert outcome == "failed"
+    assert "ended before b" in why
+    assert _roll.conclusion(resumed("done", told("a", "done")), events(("b", "done"), ("c", "done"))) == ("done", "")
+    nothing = fleet("a", "b", decision="nothing")
+    assert _roll.conclusion(roll_of(nothing), events()) == ("nothing", "")
+    nothing["a"] = cluster("a", decision="nothing", came_to="rolled_back")
+    assert _roll.conclusion(roll_of(nothing), events()) == ("failed", "a failed")
+
+
 def test_a_failure_budget_lets_the_roll_go_on_while_the_bounds_allow_it() -> None:
     roll = roll_of(fleet(*"abcd"), failure_budget="1", max_unavailable="2", batch="1")
     so_far = events(("a", "done"), ("b", "failed"))
