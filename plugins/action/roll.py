@@ -77,7 +77,6 @@ class ActionModule(ActionBase):
     def _confirm(given: dict[str, Any], directory: str, task_vars: dict[str, Any]) -> dict[str, Any]:
         """Begin the roll where all of its clusters are reserved."""
         roll = roll_files.plan(directory)
-        roll_files.take_back_cancel(directory)
         roll_files.tell(
             directory,
             "roll_began",
