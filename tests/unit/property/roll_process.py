@@ -133,7 +133,8 @@ class Files:
         return roll_id
 
     def write_plan(self, directory: str, plan: dict[str, Any]) -> str:
-        """Keep a plan."""
+        """Keep a plan; what was said of the one before is forgotten."""
+        self.cancels.pop(directory, None)
         self.stage.moment(writes=True)
         self.plans.setdefault(directory, []).append(plan)
         return directory
@@ -160,10 +161,6 @@ class Files:
     def cancelled(self, directory: str) -> str:
         """Return why a roll is to end."""
         return self.cancels.get(directory, "")
-
-    def take_back_cancel(self, directory: str) -> None:
-        """Forget that."""
-        self.cancels.pop(directory, None)
 
 
 class LockFiles:

@@ -115,6 +115,8 @@ class Rules(Listener):
         self.good: dict[str, set[str]] = {}
         #: By roll: the clusters that it did well and watched to the end.
         self.proved: dict[str, set[str]] = {}
+        #: Who co-restarted a cluster last.
+        self.last_touch: dict[str, Any] = {}
         #: Clusters to which something happened since the last co-restart that ended well, besides new settings.
         self.meddled: set[str] = set()
         self.groups: dict[tuple[str, str], list[str]] = {}
@@ -281,6 +283,7 @@ class Rules(Listener):
 
     def before(self, cluster: Cluster, cause: Any, what: str) -> None:
         """Judge an effect of a co-restart."""
+        self.last_touch[cluster.name] = cause
         if not isinstance(cause, Observed):
             return
         name = cluster.name
@@ -421,7 +424,10 @@ class Rules(Listener):
         whole = process.ended in ("done", "nothing")
         for earlier in self.of_roll(process.roll) if whole else [process]:
             for name in earlier.touched:
-                if name not in told:
+                last = self.last_touch[name]
+                # Whoever came since has an end of his own for it.
+                mine = isinstance(last, Observed) and last.roll == process.roll
+                if mine and name not in told:
                     self.broken("events", "{} of {} has none", name, earlier)
         for name, outcome in process.came_to.items():
             if told.get(name) != outcome:
