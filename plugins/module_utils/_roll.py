@@ -245,7 +245,7 @@ def _told(clusters: dict[str, dict[str, Any]], events: Iterable[dict[str, Any]])
         wave, ``wave`` in which it was told, ``open`` (whether the roll was not told to have ended since).
     """
     found: dict[str, dict[str, Any]] = {
-        name: {"outcome": "", "kind": BATCH, "wave": 0, "open": True} for name in clusters
+        name: {"outcome": "", "kind": BATCH, "wave": 0, "generation": 0, "open": True} for name in clusters
     }
     for event in events:
         if event["event"] == "wave_began":
@@ -255,7 +255,8 @@ def _told(clusters: dict[str, dict[str, Any]], events: Iterable[dict[str, Any]])
             one = clusters[event["cluster"]]
             is_old = bool(one["came_to"]) and event["generation"] < one["generation"]
             outcome = "" if is_old else event["outcome"]
-            found[event["cluster"]].update(outcome=outcome, wave=event["wave"], open=True)
+            its = {key: event[key] for key in ("wave", "generation")}
+            found[event["cluster"]].update(its, outcome=outcome, open=True)
         elif event["event"] == "roll_ended" and event["outcome"] != REFUSED:
             for its in found.values():
                 its["open"] = False
@@ -268,7 +269,7 @@ def _before(
     """Return what counts of a process of this roll that died: what it did not come to tell, and what failed.
 
     A roll that was told to have ended goes on because somebody decided so; one that was killed does not. What
-    this plan does once more counts by what becomes of it now.
+    this plan does once more counts by what becomes of it now, and so does what somebody else did since.
     """
     found = {}
     for name, one in clusters.items():
@@ -277,7 +278,7 @@ def _before(
             continue
         if one["came_to"] and not its["outcome"]:
             found[name] = {"outcome": one["came_to"], "kind": its["kind"], "told": False}
-        elif its["open"] and its["outcome"] in BAD:
+        elif its["open"] and its["outcome"] in BAD and its["generation"] == one["generation"]:
             found[name] = {"outcome": its["outcome"], "kind": its["kind"], "told": True}
     return found
 

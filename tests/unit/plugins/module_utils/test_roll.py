@@ -267,6 +267,8 @@ def test_R6_what_failed_before_the_controller_died_counts_where_it_is_not_done_a
     assert _roll.may_begin(resumed("rolled_back", []), [], 1, "")[0] == "failed"
     canary = resumed("rolled_back", told("a", "rolled_back"), failure_budget="3")
     assert "canary a failed" in _roll.may_begin(canary, [], 1, "")[1]
+    # Somebody co-restarted it since.
+    assert _roll.may_begin(resumed("", told("a", "failed", generation=6)), [], 1, "") == ("", "")
     # The roll ended and said so: that it goes on is a decision. One that was refused did not go on.
     ended = told("a", "rolled_back")
     assert _roll.may_begin(resumed("rolled_back", ended + ENDED), [], 1, "") == ("", "")
