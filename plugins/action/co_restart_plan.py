@@ -5,11 +5,7 @@
 
 from __future__ import annotations
 
-import datetime
-import getpass
 import os
-import platform
-import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +13,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _plan, _profiles, _topology
-from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters, controller
 
 display = Display()
 
@@ -284,34 +280,14 @@ def new_run(run_id: str, purpose: str) -> dict[str, Any]:
     """Return the identity of this run, as others will see it in lock and ledgers."""
     # The action runs in a worker of ansible-playbook; the run lives as long as that one.
     pid = os.getppid()
-    stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     return {
-        "id": run_id or "{0}-{1}".format(stamp, secrets.token_hex(3)),
-        "owner": "{0}@{1} pid {2}".format(getpass.getuser(), platform.node(), pid),
+        "id": run_id or controller.new_id(),
+        "owner": "{0} pid {1}".format(controller.user(), pid),
         "purpose": purpose,
-        "controller": controller(),
+        "controller": controller.identity(),
         "pid": pid,
-        "pid_started": _process_start(pid),
+        "pid_started": controller.process_start(pid),
     }
-
-
-def controller() -> str:
-    """Return what tells this controller from others: a pid means something only within it.
-
-    Host names alone do not do: containers may share one and have pids of their own.
-    """
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
-        boot_id = source.read().strip()
-    return "{0} {1} {2}".format(platform.node(), boot_id, os.readlink("/proc/self/ns/pid"))
-
-
-def _process_start(pid: int) -> str:
-    """Return the kernel's start mark of a process, "" where there is none."""
-    try:
-        with open("/proc/{0}/stat".format(pid), encoding="utf-8") as source:
-            return source.read().rsplit(")", 1)[1].split()[19]
-    except (OSError, IndexError):
-        return ""
 
 
 def gone_owners(seen: dict[str, dict[str, Any]], kind: str) -> list[str]:
@@ -329,12 +305,12 @@ def gone_owners(seen: dict[str, dict[str, Any]], kind: str) -> list[str]:
 
 def is_of_here(run: dict[str, Any]) -> bool:
     """Tell whether the process of a run is, or was, one of this controller."""
-    return bool(run.get("controller") == controller())
+    return bool(run.get("controller") == controller.identity())
 
 
 def is_alive(run: dict[str, Any]) -> bool:
     """Tell whether the process of a run of this controller is still there."""
-    return _process_start(run["pid"]) == run["pid_started"]
+    return controller.process_start(run["pid"]) == run["pid_started"]
 
 
 def _not_deployed_yet(plan: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _roll
-from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import roll_files
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import roll_files, roll_report
 
 display = Display()
 
@@ -236,7 +236,7 @@ class ActionModule(ActionBase):
             _end_of_roll(directory, roll, *_roll.conclusion(roll, roll_files.events(directory)))
             ended = _roll.end_of(roll_files.events(directory)) or {}
         lines = _roll.summary(roll, roll_files.events(directory))
-        lines.append("files: {0}".format(directory))
+        lines += ["  {0}".format(path) for path in roll_report.write_all(directory)]
         result = {"outcome": ended["outcome"], "remaining": ended["remaining"], "lines": lines}
         if ended["outcome"] in (_roll.FAILED, _roll.REFUSED, _roll.STOPPED):
             return dict(result, failed=True, msg="\n".join(lines))

@@ -12,7 +12,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.action import co_restart_plan
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _lock, _plan, _profiles, _roll, _topology
-from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters, roll_files
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters, roll_files, roll_markdown, roll_text
 
 display = Display()
 
@@ -98,11 +98,12 @@ class ActionModule(ActionBase):
         roll["run"] = run
         roll["restart_when"] = given["restart_when"]
         roll["inventory"] = {name: wanted[name] for name, row in roll["clusters"].items() if row["wave"]}
-        lines = _roll.describe(roll)
+        lines = roll_text.plan_text(roll)
         display.display("\n".join(lines))
         if directory:
             try:
                 lines.append("plan: {0}".format(roll_files.write_plan(directory, roll)))
+                roll_files.write(directory, roll_files.PLAN_FOR_PEOPLE, roll_markdown.plan_markdown(roll))
             except OSError as trouble:
                 return dict(result, failed=True, msg=_unwritable(trouble))
         return dict(

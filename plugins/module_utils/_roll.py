@@ -17,26 +17,30 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _scope
-from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import describe_problem, problem
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._roll_events import (
+    DONE,
+    FAILED,
+    NOTHING,
+    PAUSED,
+    REFUSED,
+    ROLLED_BACK,
+    STOPPED,
+)
+from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import problem
 
 FORMAT = 1
 
 # What a cluster does for its users when the roll is planned.
 SERVES, DOWN, UNKNOWN = "serves", "down", "unknown"
 
-# What the roll does with a cluster.
-ROLL, SKIP, MAINTENANCE, REFUSED = "roll", "skip", "maintenance", "refused"
+# What the roll does with a cluster, if it is not refused.
+ROLL, SKIP, MAINTENANCE = "roll", "skip", "maintenance"
 
 # Kinds of waves, in the order in which they come.
 REPAIR, CANARY, BATCH = "repair", "canary", "batch"
 
-#: What became of a cluster in a wave.
-DONE, FAILED, ROLLED_BACK, NOTHING = "done", "failed", "rolled_back", "nothing"
 #: Outcomes that count against the failure budget: what was wanted does not run.
 BAD = (FAILED, ROLLED_BACK, REFUSED)
-
-#: What becomes of a roll, besides done, nothing, refused and failed.
-STOPPED, PAUSED = "stopped", "paused"
 
 #: When a roll pauses for approval.
 AFTER_CANARY, AFTER_EACH_WAVE, NEVER = "after_canary", "after_each_wave", "never"
@@ -679,15 +683,6 @@ def remaining(roll: dict[str, Any], events: list[dict[str, Any]]) -> list[str]:
     """Return the clusters that a resumed roll still has to do, in the order of their waves."""
     ended = outcomes(events)
     return [name for wave in roll["waves"] for name in wave["clusters"] if ended.get(name) not in (DONE, NOTHING)]
-
-
-def describe(roll: dict[str, Any]) -> list[str]:
-    """Return the plan of a roll as lines for people."""
-    lines = ["roll {0}: {1}".format(roll["roll"], roll["decision"])]
-    lines += ["  - " + describe_problem(item) for item in roll["problems"]]
-    for wave in roll["waves"]:
-        lines.append("  wave {number} ({kind}): {0}".format(", ".join(wave["clusters"]), **wave))
-    return lines
 
 
 def failed_hooks(events: list[dict[str, Any]], wave: int, hook: str) -> dict[str, str]:

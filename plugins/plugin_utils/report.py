@@ -206,7 +206,7 @@ def verify_page(content: dict[str, Any]) -> str:
         dict(one, name=name, look=GOOD if one["verdict"] in _series.GOOD else BAD)
         for name, one in content["series"].items()
     ]
-    return _render(
+    return render(
         "verify.html.j2",
         cluster=content["cluster"],
         look=GOOD if good else BAD,
@@ -297,7 +297,7 @@ def diagnose_page(report: dict[str, Any], observation: dict[str, Any]) -> str:
         for member in observation["members"]
         if member["role"] in (PREFILL, DECODE)
     ]
-    return _render(
+    return render(
         "diagnose.html.j2",
         cluster=cluster,
         look=GOOD if report["healthy"] else NOTE if unsure else BAD,
@@ -396,5 +396,6 @@ def _templates() -> jinja2.Environment:
     )
 
 
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
+    """Return a page made from a template in ``report_page``."""
     return _templates().get_template(template).render(**values)

@@ -16,7 +16,11 @@ import tempfile
 import time
 from typing import Any
 
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _roll_events
+
 PLAN = "plan.json"
+#: The same as a comment on a merge request.
+PLAN_FOR_PEOPLE = "plan.md"
 EVENTS = "events.jsonl"
 CANCEL = "cancel"
 
@@ -71,17 +75,11 @@ def plan(directory: str) -> dict[str, Any]:
 
 def events(directory: str) -> list[dict[str, Any]]:
     """Return the events of a roll so far; a last line that was cut off is left out."""
-    found = []
     try:
-        with open(os.path.join(directory, EVENTS), encoding="utf-8") as source:
-            for line in source:
-                try:
-                    found.append(json.loads(line))
-                except ValueError:
-                    continue
+        with open(os.path.join(directory, EVENTS), encoding="utf-8", errors="replace") as source:
+            return _roll_events.read(source)
     except FileNotFoundError:
         return []
-    return [event for event in found if isinstance(event, dict) and "event" in event]
 
 
 def tell(directory: str, event: str, **more: Any) -> None:

@@ -45,6 +45,8 @@ class Rolls:
     @property
     def events(self) -> list[dict[str, Any]]:
         """Its events so far."""
+        if not self.directory.exists() or not any(self.directory.iterdir()):
+            return []
         file = self.newest / "events.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -64,11 +66,7 @@ class Rolls:
 
     def wait_for(self, event: str, **facts: Any) -> None:
         """Wait until something happened in the roll."""
-        wait_for(
-            f"{event} {facts}",
-            lambda: self.directory.exists() and any(self.directory.iterdir()) and self.has(event, **facts),
-            limit_seconds=180,
-        )
+        wait_for(f"{event} {facts}", lambda: self.has(event, **facts), limit_seconds=180)
 
 
 @pytest.fixture

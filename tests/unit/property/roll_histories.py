@@ -463,11 +463,11 @@ __all__ = [
     "BAD",
     "FAMILIES",
     "History",
+    "Iterator",
     "Player",
     "Stage",
     "co_restart_plan",
     "histories",
     "play",
     "random",
-    "Iterator",
 ]

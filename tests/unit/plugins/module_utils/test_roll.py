@@ -85,7 +85,7 @@ def waves(roll: dict[str, Any]) -> list[tuple[str, list[str]]]:
 
 def events(*ended: tuple[str, str], began: bool = True) -> list[dict[str, Any]]:
     """Return the events of a roll in which clusters came to something."""
-    first = [{"event": "roll_began"}] if began else []
+    first = [{"event": "roll_began", "at": 1.0}] if began else []
     return first + [{"event": "cluster_ended", "cluster": name, "outcome": outcome} for name, outcome in ended]
 
 

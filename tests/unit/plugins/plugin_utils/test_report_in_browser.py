@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,14 +50,6 @@ HIDE = (
     ".forEach(one => { one.style.visibility = 'hidden' })"
 )
 COLOURS = "['body', 'h1', '.bar.prefill'].map(one => getComputedStyle(document.querySelector(one)))"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Return a browser; all tests share it."""
-    one = Browser(tmp_path_factory.mktemp("profile"))
-    yield one
-    one.close()
 
 
 @pytest.fixture(scope="module")
