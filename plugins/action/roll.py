@@ -15,9 +15,9 @@ from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import roll_fil
 
 display = Display()
 
-STEPS = ("reserve", "confirm", "release", "waves", "begin", "hook", "ready", "walked", "end", "conclude")
+STEPS = ("reserve", "confirm", "keep", "release", "waves", "begin", "hook", "ready", "walked", "end", "conclude")
 #: Steps that run on each host that holds locks of the roll's clusters; the others once.
-ON_HOSTS = {"reserve": "reserved", "release": "released"}
+ON_HOSTS = {"reserve": "reserved", "keep": "renewed", "release": "released"}
 
 BEFORE_DRAIN, AFTER_VERIFY, ON_FAILURE = "before_drain", "after_verify", "on_failure"
 
@@ -123,9 +123,10 @@ class ActionModule(ActionBase):
         """Begin a wave, or end the roll; leave out clusters that do not serve any more."""
         roll, number = roll_files.plan(directory), given["wave"]
         outcome, why = _roll.may_begin(roll, roll_files.events(directory), number, roll_files.cancelled(directory))
-        if outcome:
-            return _end_of_roll(directory, roll, outcome, why)
         wave = roll["waves"][number - 1]
+        lost = "" if outcome else _lost(wave, given["reserved"], task_vars)
+        if outcome or lost:
+            return _end_of_roll(directory, roll, outcome or _roll.STOPPED, why or lost)
         roll_files.tell(directory, "wave_began", wave=number, kind=wave["kind"], clusters=wave["clusters"])
         display.display(
             "wave {0} of {1} ({2}): {3}".format(number, len(roll["waves"]), wave["kind"], ", ".join(wave["clusters"]))
@@ -254,6 +255,15 @@ class _Ending:
         self.stopped = stopped
         self.before: dict[str, float] | None = None
         self.after: dict[str, float] | None = None
+
+
+def _lost(wave: dict[str, Any], registered: str, task_vars: dict[str, Any]) -> str:
+    """Return which clusters of a wave's hosts this roll has lost to somebody else, or ""."""
+    return "; ".join(
+        "cluster {0} is no longer reserved for this roll, but by {1}".format(cluster, holder)
+        for host in wave["hosts"]
+        for cluster, holder in (task_vars["hostvars"][host].get(registered) or {}).get("refused", {}).items()
+    )
 
 
 def _when(roll: dict[str, Any], wave: dict[str, Any]) -> str:

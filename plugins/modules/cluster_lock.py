@@ -33,10 +33,11 @@ options:
   state:
     description:
       - V(reserved) - for the roll in O(run); all of the clusters or none.
+      - V(renewed) - the roll in O(run) has them still, and for another O(lease_seconds); never anew.
       - V(released) - those that the roll in O(run) has.
       - V(unlocked) - locks and reservations are gone, whoever had them.
     type: str
-    choices: [reserved, released, unlocked]
+    choices: [reserved, renewed, released, unlocked]
     required: true
   run:
     description: Identity of the roll, with C(id), C(owner) and C(purpose).
@@ -70,7 +71,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 refused:
-  description: Who has the clusters that could not be reserved, by cluster.
+  description: Who has the clusters that could not be reserved or renewed, by cluster.
   returned: always
   type: dict
 messages:
@@ -117,6 +118,24 @@ def reserve(given: dict[str, Any], write: bool) -> dict[str, Any]:
         release(given, write)
         changed = False
     return {"changed": changed, "refused": refused, "messages": messages}
+
+
+def renew(given: dict[str, Any], write: bool) -> dict[str, Any]:
+    """Renew the reservations of this roll; say which it has lost, and to whom."""
+    refused = {}
+    for cluster in given["clusters"]:
+
+        def go_on(held: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
+            if held is None:
+                return None, "nobody any more: it was unlocked by force"
+            if held["run"]["id"] != given["run"]["id"]:
+                return None, _lock.describe(held)
+            return (_lock.renew(held, given["lease_seconds"], time.time()) if write else None), ""
+
+        message = files.change_lock(cluster, go_on, files.RESERVATIONS)
+        if message:
+            refused[cluster] = message
+    return {"changed": False, "refused": refused, "messages": []}
 
 
 def release(given: dict[str, Any], write: bool) -> dict[str, Any]:
@@ -166,7 +185,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "clusters": {"type": "list", "elements": "str", "required": True},
-            "state": {"type": "str", "choices": ["reserved", "released", "unlocked"], "required": True},
+            "state": {"type": "str", "choices": ["reserved", "renewed", "released", "unlocked"], "required": True},
             "run": {"type": "dict", "required": True},
             "lease_seconds": {"type": "float", "default": 43200},
             "reason": {"type": "str", "default": ""},
@@ -176,7 +195,7 @@ def main() -> None:
     given = module.params
     if given["state"] == "unlocked" and not given["reason"].strip():
         module.fail_json(msg=NO_REASON)
-    do = {"reserved": reserve, "released": release, "unlocked": unlock}[given["state"]]
+    do = {"reserved": reserve, "renewed": renew, "released": release, "unlocked": unlock}[given["state"]]
     try:
         module.exit_json(**do(given, not module.check_mode))
     except files.FileError as trouble:

@@ -18,7 +18,8 @@ description:
 author: InferOps maintainers (@inferops)
 attributes:
   action:
-    description: Runs on the controller; V(reserve) and V(release) call M(inferops.sglang_pd.cluster_lock) on the host.
+    description:
+      - Runs on the controller; V(reserve), V(keep) and V(release) call M(inferops.sglang_pd.cluster_lock) on the host.
     support: full
   check_mode:
     description: A roll ends with its plan in check mode; no step is walked.
@@ -29,13 +30,14 @@ attributes:
 options:
   step:
     description:
-      - V(reserve) and V(release) the clusters, on the hosts with their locks; V(confirm) that all are reserved.
+      - V(reserve), V(keep) and V(release) the clusters, on the hosts with their locks; V(confirm) that all are
+        reserved.
       - V(waves) tells which waves the hosts of this batch have; V(begin), V(ready), V(walked) and V(end) are the points
         of a wave; V(hook) notes what a hook came to.
       - V(conclude) comes last, and fails when the roll did not do what was wanted.
     type: str
     required: true
-    choices: [reserve, confirm, release, waves, begin, hook, ready, walked, end, conclude]
+    choices: [reserve, confirm, keep, release, waves, begin, hook, ready, walked, end, conclude]
   roll:
     description: The result of M(inferops.sglang_pd.roll_plan).
     type: dict
@@ -58,7 +60,8 @@ options:
     type: dict
     default: {}
   reserved:
-    description: Name under which the results of O(step=reserve) are registered.
+    description:
+      - Name under which the results of O(step=reserve) are registered; for O(step=begin) those of O(step=keep).
     type: str
     default: pd_roll_reserved
   proof:

@@ -129,6 +129,14 @@ def test_F5_a_cancel_ends_the_roll_before_the_wave(directory: str) -> None:
     assert last["remaining"] == ["a", "b", "c"]
 
 
+def test_R7_a_roll_that_lost_its_clusters_ends_before_it_touches_them(directory: str) -> None:
+    seen = task_vars(a=PROOF, b=PROOF)
+    seen["hostvars"]["ha"]["res"] = {"refused": {"a": "ops@ci (weekly, run r2)"}}
+    begun = action.ActionModule._begin(given(directory), directory, seen)
+    assert (begun["over"], begun["outcome"]) == (True, "stopped")
+    assert "cluster a is no longer reserved for this roll, but by ops@ci (weekly, run r2)" in begun["why"]
+
+
 def test_a_cluster_whose_hook_failed_is_not_touched(directory: str) -> None:
     step = given(directory, hook="before_drain", clusters=["b"], message="ha: Disable: 503")
     action.ActionModule._hook(step, directory, {})
