@@ -223,13 +223,11 @@ def _kind(planned: dict[str, Any], seen: dict[str, Any], walks: list[list[dict[s
     before = walks[place - 1]
     if before[-1]["run"] != walks[place][-1]["run"]:
         return RESUMED
-    if seen["outcome"] == _roll_events.ROLLED_BACK and place == len(walks) - 1:
-        return BACK
     proof = _walk.STEPS.index("restart_router")
     steps = [one["step"] for one in before if one["outcome"] == _walk.FAILED and one["step"] in _walk.STEPS]
-    widened = planned["scope"].get("rule") == _scope.DECODE_ALONE and any(
-        _walk.STEPS.index(step) >= proof for step in steps
-    )
+    is_first = place == 1 or walks[place - 2][-1]["run"] != before[-1]["run"]
+    is_small = is_first and planned["scope"].get("rule") == _scope.DECODE_ALONE
+    widened = is_small and any(_walk.STEPS.index(step) >= proof for step in steps)
     return WIDENED if widened or seen["outcome"] == _roll_events.DONE else BACK
 
 

@@ -166,6 +166,12 @@ EVENTS = st.lists(
 )
 
 
+def test_a_step_that_began_at_the_last_moment_is_seen() -> None:
+    story = Story().begin().wave(1, "a").begin_step(1, "a", "close")
+    (bar,) = row_of(picture(plan_of(["a"]), story.events), "a")["bars"]
+    assert bar["width"] > 0 and bar["left"] + bar["width"] <= 100
+
+
 @settings(deadline=None, max_examples=60)
 @given(EVENTS)
 def test_whatever_was_written_down_is_drawn_within_the_picture(told: list[tuple[str, str, str, str, float]]) -> None:

@@ -135,7 +135,7 @@ def test_a_failed_second_attempt_after_the_proof_of_a_smaller_scope_is_the_whole
     of = plan_of(["a"])
     of["clusters"]["a"]["scope"] = {"rule": _scope.DECODE_ALONE, "reason": ""}
     story = Story().begin().wave(1, "a").step(1, "a", "close").step(1, "a", "requests", "failed", message="x")
-    story.step(1, "a", "close").step(1, "a", "start_decode", "failed", message="y")
+    story.step(1, "a", "close").step(1, "a", "verify", "failed", message="y")
     story.step(1, "a", "close").step(1, "a", "start_decode", "failed", message="z")
     story.end_cluster(1, "a", "failed", message="").end("failed")
     found = account(of, story.events)

@@ -92,6 +92,7 @@ def test_bars_downtime_and_attempts_are_told_apart_without_colours() -> None:
     assert "c3: without service 1 min 26 s, and nobody saw it serve again" in page
     # Wide bars have their name on them.
     assert 'class="label decode"' in page and page.count('<line class="down"') == 8
+    assert page.count('<line class="down open"') == 1
 
 
 def test_a_latency_that_grew_by_more_than_chance_is_marked() -> None:
@@ -158,7 +159,7 @@ def test_a_thousand_failures_are_one_page_that_says_what_is_not_on_it() -> None:
     words = words_of(page)
     assert "700 more failures: result.json and plan.json have all of them." in words
     assert "960 more clusters that went wrong are in the tables only." in words
-    assert "(46,000 more characters)" in words
+    assert "(46,000 more characters)" in words and "(49,700 more characters)" in words
 
 
 def test_an_outcome_that_nobody_knows_has_its_place_on_the_page() -> None:
