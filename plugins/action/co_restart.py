@@ -10,6 +10,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _steps, _walk
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import roll_files
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils.slices import SlicedCall
 
 display = Display()
@@ -51,6 +52,8 @@ class ActionModule(ActionBase):
                     "default": _attempts.NEVER,
                 },
                 "attempts": {"type": "dict", "default": {}},
+                "roll": {"type": "str", "default": ""},
+                "wave": {"type": "int", "default": 0},
             }
         )
         if "plans" not in given["plan"]:
@@ -71,7 +74,14 @@ class ActionModule(ActionBase):
                 would.update(self._would_restore(mine, host, task_vars))
             return dict(result, **would)
         walks = [
-            _ClusterStep(step, plan, host, evidence_of(plan, task_vars["hostvars"], given["evidence"]))
+            _ClusterStep(
+                step,
+                plan,
+                host,
+                evidence_of(plan, task_vars["hostvars"], given["evidence"]),
+                given["roll"],
+                given["wave"],
+            )
             for plan in mine.values()
         ]
         # Clusters on one host take turns, so that none waits for another's whole stage.
@@ -141,18 +151,36 @@ class ActionModule(ActionBase):
 
 
 class _ClusterStep(SlicedCall):
-    """One step of one cluster on one host, run in slices until it has a result."""
+    """One step of one cluster on one host, run in slices until it has a result; a roll is told of it."""
 
-    def __init__(self, step: str, plan: dict[str, Any], host: str, evidence: dict[str, Any]):
+    def __init__(
+        self, step: str, plan: dict[str, Any], host: str, evidence: dict[str, Any], roll: str = "", wave: int = 0
+    ):
         super().__init__(
             "{0} [{1}]".format(plan["cluster"], host),
             {"step": step, "plan": plan, "host": host, "evidence": evidence},
         )
         self.plan = plan
+        self._roll = roll
+        self._of = {"wave": wave, "cluster": plan["cluster"], "host": host, "step": step}
         verb, why = _walk.decide(step, plan, evidence)
         if verb != _walk.RUN:
             outcome = _steps.REFUSED if verb == _walk.REFUSE else _steps.SKIPPED
             self.result = {"outcome": outcome, "message": why, "changed": False}
+        else:
+            self._tell("step_began")
+
+    def take(self, given: dict[str, Any]) -> None:
+        """Take what a slice gave."""
+        super().take(given)
+        if self.result is None:
+            self._tell("waiting", message=given["message"])
+        else:
+            self._tell("step_ended", outcome=self.result["outcome"], message=self.result["message"])
+
+    def _tell(self, event: str, **more: Any) -> None:
+        if self._roll:
+            roll_files.tell(self._roll, event, **self._of, **more)
 
 
 def evidence_of(plan: dict[str, Any], hostvars: Any, prefix: str) -> dict[str, dict[str, Any]]:

@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-import datetime
-import getpass
 import os
-import platform
-import secrets
+from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _plan, _profiles, _topology
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters, controller
 
 display = Display()
 
@@ -74,6 +72,8 @@ class ActionModule(ActionBase):
                 "take_over": text,
                 "purpose": dict(text, default="co-restart"),
                 "run_id": text,
+                "fail": {"type": "bool", "default": True},
+                "inventory": {"type": "dict", "default": {}},
                 "resume_limit_seconds": dict(number, default=3600),
                 "drain_limit_seconds": dict(number, default=120),
                 "drain_stall_seconds": dict(number, default=15),
@@ -92,50 +92,32 @@ class ActionModule(ActionBase):
             }
         )
         hostvars = task_vars["hostvars"]
-        wanted, homeless = inventory_clusters(task_vars["groups"], hostvars)
-        seen = _seen(task_vars["ansible_play_hosts_all"], hostvars, given["members"], given["preflight"])
-        chosen = (
-            list(given["follows"])
-            or given["clusters"]
-            or sorted(
-                cluster
-                for cluster, roles in wanted.items()
-                if any(host in task_vars["ansible_play_hosts_all"] for hosts in roles.values() for host in hosts)
-            )
-        )
+        wanted: dict[str, dict[str, list[str]]] = given["inventory"]
+        homeless: list[str] = []
+        if not wanted:
+            wanted, homeless = clusters.inventory_clusters(task_vars["groups"], hostvars)
+        in_play = set(task_vars["ansible_play_hosts_all"])
+        chosen = list(given["follows"]) or given["clusters"] or clusters.clusters_in(wanted, in_play)
+        here = sorted(clusters.hosts_of(wanted, chosen) & in_play)
+        seen = seen_of(here, hostvars, given["members"], given["preflight"])
         verify = _verification(given)
         refused = (
-            _wrong_selection(chosen, wanted, homeless)
+            wrong_selection(chosen, wanted, homeless)
             or _wrong_generation(given["restore"])
             or _wrong_verification(verify)
         )
         if refused:
             return dict(result, failed=True, msg=refused)
-
-        asked = {
-            "run": new_run(given["run_id"], given["purpose"]),
-            "stages": given["stages"],
-            "override": given["override"],
-            "when": given["restart_when"],
-            "take_over": given["take_over"],
-            "accepted": given["accept"],
-            "resume_limit_seconds": given["resume_limit_seconds"],
-            "gone_owners": _gone_owners(seen),
-            "options": dict({name: given[name] for name in STEP_OPTIONS}, verify=verify),
-            "restore": _restore(given["restore"]),
-            "follows": None,
-        }
+        asked = _asked(given, seen, verify)
         found = {}
         for name in chosen:
-            opted_in, differing = opted_in_to(given["decode_alone"], wanted[name], hostvars)
-            its = dict(asked, decode_alone=opted_in, **_next_attempt(given["follows"].get(name)))
-            found[name] = _plan.make_plan(name, wanted[name], seen, its)
-            if differing:
-                found[name]["warnings"].append(differing)
+            its = dict(asked, **_next_attempt(given["follows"].get(name)))
+            found[name] = plan_of(name, wanted[name], seen, its, given["decode_alone"], hostvars)
         if self._task.check_mode and given["restart_when"] == _plan.FIRST_START:
             found = {name: _not_deployed_yet(plan) for name, plan in found.items()}
         lines = [line for plan in found.values() for line in _plan.describe(plan)]
-        if not given["follows"] and all(plan["decision"] == "refused" for plan in found.values()):
+        all_refused = all(plan["decision"] == "refused" for plan in found.values())
+        if given["fail"] and not given["follows"] and all_refused:
             # One message: the structured values would say it all again.
             return dict(result, failed=True, msg="\n".join(lines))
         display.display("\n".join(lines))
@@ -147,6 +129,42 @@ class ActionModule(ActionBase):
         }
         result["nothing"] = {name: plan["why"] for name, plan in found.items() if plan["decision"] == "nothing"}
         return dict(result, lines=lines)
+
+
+def _asked(given: dict[str, Any], seen: dict[str, dict[str, Any]], verify: dict[str, Any]) -> dict[str, Any]:
+    """Return what is asked of the core for every cluster."""
+    return {
+        "run": new_run(given["run_id"], given["purpose"]),
+        "stages": given["stages"],
+        "override": given["override"],
+        "when": given["restart_when"],
+        "take_over": given["take_over"],
+        "accepted": given["accept"],
+        "resume_limit_seconds": given["resume_limit_seconds"],
+        "gone_owners": gone_owners(seen, "locks"),
+        "options": dict({name: given[name] for name in STEP_OPTIONS}, verify=verify),
+        "restore": _restore(given["restore"]),
+        "follows": None,
+    }
+
+
+def plan_of(
+    name: str,
+    roles: dict[str, list[str]],
+    seen: dict[str, dict[str, Any]],
+    asked: dict[str, Any],
+    decode_alone: str,
+    hostvars: Any,
+) -> dict[str, Any]:
+    """Return the plan of one cluster, see :func:`_plan.make_plan`.
+
+    :param decode_alone: name of the variable by which a cluster opts in.
+    """
+    opted_in, differing = opted_in_to(decode_alone, roles, hostvars)
+    plan = _plan.make_plan(name, roles, seen, dict(asked, decode_alone=opted_in))
+    if differing:
+        plan["warnings"].append(differing)
+    return plan
 
 
 def _restore(wanted: str) -> dict[str, Any] | None:
@@ -216,7 +234,7 @@ def opted_in_to(variable: str, roles: dict[str, list[str]], hostvars: Any) -> tu
     )
 
 
-def _wrong_selection(chosen: list[str], wanted: dict[str, Any], homeless: list[str]) -> str:
+def wrong_selection(chosen: list[str], wanted: dict[str, Any], homeless: list[str]) -> str:
     """Return why these clusters cannot be planned for, or ""."""
     if homeless:
         return (
@@ -235,35 +253,23 @@ def _wrong_selection(chosen: list[str], wanted: dict[str, Any], homeless: list[s
     return ""
 
 
-def inventory_clusters(groups: Any, hostvars: Any) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
-    """Return the hosts of each cluster by role, and the hosts that name no cluster."""
-    wanted: dict[str, dict[str, list[str]]] = {}
-    homeless: list[str] = []
-    for role, group in _topology.GROUPS.items():
-        for host in groups.get(group, []):
-            variables = hostvars[host]
-            listed = variables.get("pd_{0}_{1}".format(role, "routers" if role == "router" else "engines")) or []
-            clusters = {str(item["cluster"]) for item in listed if item.get("cluster")} or set(
-                _topology.clusters_of(variables.get("pd_cluster"))
-            )
-            if not clusters and host not in homeless:
-                homeless.append(host)
-            for cluster in clusters:
-                wanted.setdefault(cluster, {}).setdefault(role, []).append(host)
-    return wanted, homeless
+def seen_of(hosts: Iterable[str], hostvars: Any, registered: str, preflight: str) -> dict[str, dict[str, Any]]:
+    """Return what was seen on hosts, as :func:`_plan.make_plan` wants it.
 
-
-def _seen(hosts: list[str], hostvars: Any, registered: str, preflight: str) -> dict[str, dict[str, Any]]:
+    :param registered: name under which the results of ``member_info`` are registered.
+    :param preflight: the same of ``preflight``.
+    """
     seen: dict[str, dict[str, Any]] = {}
     for host in hosts:
-        result = hostvars[host].get(registered)
+        variables = hostvars[host]
+        result = variables.get(registered)
         if result is None:
             continue
         if result.get("unreachable") or result.get("failed"):
             seen[host] = {"unreachable": str(result.get("msg", "no answer")).strip()}
         else:
-            seen[host] = {"members": result["members"], "locks": result["locks"], "now": result["now"]}
-            judged = hostvars[host].get(preflight) or {}
+            seen[host] = {key: result[key] for key in ("members", "locks", "rolls", "now")}
+            judged = variables.get(preflight) or {}
             if judged.get("failed") or judged.get("unreachable"):
                 seen[host] = {"unreachable": str(judged.get("msg", "no answer")).strip()}
             seen[host]["preflight"] = judged.get("members", {})
@@ -274,45 +280,37 @@ def new_run(run_id: str, purpose: str) -> dict[str, Any]:
     """Return the identity of this run, as others will see it in lock and ledgers."""
     # The action runs in a worker of ansible-playbook; the run lives as long as that one.
     pid = os.getppid()
-    stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     return {
-        "id": run_id or "{0}-{1}".format(stamp, secrets.token_hex(3)),
-        "owner": "{0}@{1} pid {2}".format(getpass.getuser(), platform.node(), pid),
+        "id": run_id or controller.new_id(),
+        "owner": "{0} pid {1}".format(controller.user(), pid),
         "purpose": purpose,
-        "controller": controller(),
+        "controller": controller.identity(),
         "pid": pid,
-        "pid_started": _process_start(pid),
+        "pid_started": controller.process_start(pid),
     }
 
 
-def controller() -> str:
-    """Return what tells this controller from others: a pid means something only within it.
+def gone_owners(seen: dict[str, dict[str, Any]], kind: str) -> list[str]:
+    """Return the owners of locks that ran on this controller and run no more.
 
-    Host names alone do not do: containers may share one and have pids of their own.
+    :param kind: ``locks``, or ``rolls`` for the reservations of rolls.
     """
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
-        boot_id = source.read().strip()
-    return "{0} {1} {2}".format(platform.node(), boot_id, os.readlink("/proc/self/ns/pid"))
-
-
-def _process_start(pid: int) -> str:
-    """Return the kernel's start mark of a process, "" where there is none."""
-    try:
-        with open("/proc/{0}/stat".format(pid), encoding="utf-8") as source:
-            return source.read().rsplit(")", 1)[1].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def _gone_owners(seen: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the owners of locks that ran on this controller and run no more."""
     gone = []
     for what in seen.values():
-        for lock in what.get("locks", {}).values():
-            run = lock["run"]
-            if run.get("controller") == controller() and _process_start(run["pid"]) != run["pid_started"]:
-                gone.append(run["owner"])
+        for lock in what.get(kind, {}).values():
+            if is_of_here(lock["run"]) and not is_alive(lock["run"]):
+                gone.append(lock["run"]["owner"])
     return gone
+
+
+def is_of_here(run: dict[str, Any]) -> bool:
+    """Tell whether the process of a run is, or was, one of this controller."""
+    return bool(run.get("controller") == controller.identity())
+
+
+def is_alive(run: dict[str, Any]) -> bool:
+    """Tell whether the process of a run of this controller is still there."""
+    return controller.process_start(run["pid"]) == run["pid_started"]
 
 
 def _not_deployed_yet(plan: dict[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.inferops.sglang_pd.plugins.action.co_restart_plan import inventory_clusters
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _profiles, _topology, _verify
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import report
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils.clusters import inventory_clusters
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils.slices import SlicedCall
 
 display = Display()
@@ -51,6 +51,7 @@ class ActionModule(ActionBase):
                 "clusters": {"type": "list", "elements": "str", "default": []},
                 "report_dir": {"type": "path"},
                 "fail": {"type": "bool", "default": True},
+                "inventory": {"type": "dict", "default": {}},
                 **_profiles.OPTIONS,
             }
         )
@@ -59,7 +60,7 @@ class ActionModule(ActionBase):
         if problems:
             lines = [_topology.describe_problem(item) for item in problems]
             return dict(result, failed=True, msg="Refused, nothing was sent: {0}".format("; ".join(lines)))
-        wanted, _homeless = inventory_clusters(task_vars["groups"], task_vars["hostvars"])
+        wanted = given["inventory"] or inventory_clusters(task_vars["groups"], task_vars["hostvars"])[0]
         unknown = [name for name in given["clusters"] if name not in wanted]
         if unknown:
             return dict(

@@ -15,6 +15,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _topology,
     _unit,
 )
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters
 
 
 def resolve_engines(role: str, **given: Any) -> dict[str, Any]:
@@ -33,9 +34,14 @@ def resolve_routers(host: str, **given: Any) -> dict[str, Any]:
 
 def cluster_hosts(groups: Any, hostvars: Any, cluster: Any) -> list[str]:
     """Return the hosts of the inventory that share a cluster with ``cluster``."""
-    clusters = set(_topology.clusters_of(cluster))
+    wanted = set(_topology.clusters_of(cluster))
     hosts = {host for group in _topology.GROUPS.values() for host in groups.get(group, [])}
-    return sorted(h for h in hosts if clusters & set(_topology.clusters_of(hostvars[h].get("pd_cluster"))))
+    return sorted(h for h in hosts if wanted & set(_topology.clusters_of(hostvars[h].get("pd_cluster"))))
+
+
+def verified_from(groups: Any, hostvars: Any) -> dict[str, Any]:
+    """Return the clusters of the inventory with their hosts by role, by the host that verifies them."""
+    return clusters.by_verifying_host(clusters.inventory_clusters(groups, hostvars)[0])
 
 
 def topology_problems(members: list[dict[str, Any]]) -> list[dict[str, str]]:
@@ -98,6 +104,7 @@ class FilterModule:
             "resolve_engines": resolve_engines,
             "resolve_routers": resolve_routers,
             "cluster_hosts": cluster_hosts,
+            "verified_from": verified_from,
             "topology_problems": topology_problems,
             "split_problems": split_problems,
             "describe_problems": describe_problems,

@@ -53,6 +53,7 @@ def empty(unit: str) -> dict[str, Any]:
         "reason": "",
         "override": "",
         "scope": "",
+        "unlocks": [],
         "history": [],
     }
 
@@ -141,6 +142,16 @@ def advance(ledger: dict[str, Any], phase: str, **facts: Any) -> dict[str, Any]:
 def end(ledger: dict[str, Any], outcome: str, reason: str, now: float) -> dict[str, Any]:
     """Return the ledger of a generation that ended for this cluster."""
     return dict(ledger, outcome=outcome, reason=reason, ended_at=now)
+
+
+def unlocked(ledger: dict[str, Any], by: str, reason: str, held: list[str], now: float) -> dict[str, Any]:
+    """Return the ledger after somebody took the cluster's locks away by force.
+
+    :param by: who did.
+    :param held: whose locks they were, in words.
+    """
+    one = {"at": now, "by": by, "reason": reason, "held": held}
+    return dict(ledger, unlocks=[*ledger["unlocks"], one][-HISTORY_LENGTH:])
 
 
 def _history(ledger: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,8 +8,9 @@ A *part* is one kind of proof. It has *lanes*, which run side by side (at most
 ``to`` ("router" or "pair"), ``via`` (unit of the router) or ``prefill`` and ``decode``
 (units), ``messages``, ``session`` (True: the lane's messages and answers so far come before them),
 ``max_tokens``, ``temperature``, ``stream``, and what is expected of its answer
-(:func:`_answers.judge`); for the abort storm ``drop`` (after how many events, and after how
-many seconds at the latest, the client leaves).
+(:func:`_answers.judge`); for a soak ``after_seconds`` (it is not sent earlier in its part); for
+the abort storm ``drop`` (after how many events, and after how many seconds at the latest, the
+client leaves).
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ AGENTIC = "agentic"
 GOLDEN = "golden"
 ABORTS = "aborts"
 AFTER_ABORTS = "after_aborts"
+SOAK = "soak"
 
 #: No verification at the end of a co-restart.
 NONE = "none"
 
 #: In the order in which they run: what proves least load first, and nothing more is sent
 #: to a cluster that does not serve the first part.
-PARTS = (SEQUENTIAL, PAIRS, GOLDEN, CONCURRENT, AGENTIC, ABORTS, AFTER_ABORTS)
+PARTS = (SEQUENTIAL, PAIRS, GOLDEN, CONCURRENT, AGENTIC, ABORTS, AFTER_ABORTS, SOAK)
 
 #: Parts and sizes of each profile. Sizes that a profile does not name are those of "standard".
 PROFILES: dict[str, dict[str, Any]] = {
@@ -46,9 +48,10 @@ PROFILES: dict[str, dict[str, Any]] = {
         "sessions": 8,
         "rounds": 3,
         "abort_streams": 60,
+        "soak_seconds": 60,
     },
     "stress": {
-        "parts": PARTS,
+        "parts": tuple(part for part in PARTS if part != SOAK),
         "pair_transfers": 3,
         "concurrent_requests": 200,
         "sessions": 30,
@@ -84,6 +87,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 #: Failed requests that end a lane, and a part: each may take its full limit.
 LANE_FAILURES = 1
 PART_FAILURES = 8
+#: Seconds between two requests of a soak through the same router: little load, and one within
+#: each window that shows a stuck queue.
+SOAK_INTERVAL_SECONDS = 5
 #: Requests after an abort storm, through each router.
 REQUESTS_AFTER_ABORTS = 3
 #: Tokens that a request of the storm asks for: it must still run when its client leaves.
@@ -245,6 +251,19 @@ def _after_aborts(members: list[dict[str, Any]], options: dict[str, Any], _many:
     return _part(AFTER_ABORTS, shape, lanes, at_a_time=1)
 
 
+def _soak(members: list[dict[str, Any]], options: dict[str, Any], many: dict[str, int]) -> dict[str, Any]:
+    """Return requests spread over a time, while the queues are sampled: what comes late shows, too."""
+    times = [*range(0, many["soak_seconds"], SOAK_INTERVAL_SECONDS), many["soak_seconds"]]
+    lanes = [
+        [_routed(router, options["prompt"], options, after_seconds=seconds) for seconds in times]
+        for router in _routers(members)
+    ]
+    shape = "one each {0} s for {1} s x {2} tokens".format(
+        SOAK_INTERVAL_SECONDS, many["soak_seconds"], options["max_tokens"]
+    )
+    return _part(SOAK, shape, lanes)
+
+
 def _pairs(members: list[dict[str, Any]], options: dict[str, Any], many: dict[str, int]) -> dict[str, Any]:
     serving = _topology.serving(members)
     short = options["prompt"]
@@ -360,6 +379,7 @@ _BUILD = {
     AGENTIC: _agentic,
     ABORTS: _aborts,
     AFTER_ABORTS: _after_aborts,
+    SOAK: _soak,
 }
 
 

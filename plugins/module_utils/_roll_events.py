@@ -22,8 +22,8 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import _walk
 
 SOAK = "soak"
 
-#: States of a cluster: in no wave; its wave is to come, or its steps are; its steps are walked; it did well, and its
-#: wave is watched for a while; it came to an outcome; its run ended before it came to one.
+#: States of a cluster: in no wave; its wave is to come, or its steps are; its steps are walked; they went well, and it
+#: is watched for a while; it came to an outcome; its run ended before it came to one.
 NONE, PLANNED, WORKING, SOAKING, ENDED, LEFT = "none", "planned", "working", "soaking", "ended", "left"
 
 #: Outcomes of a cluster.
@@ -32,6 +32,8 @@ DONE, FAILED, ROLLED_BACK, REFUSED, NOTHING = "done", "failed", "rolled_back", "
 STOPPED, PAUSED = "stopped", "paused"
 #: What a roll is that told of no end.
 RUNNING, INTERRUPTED = "running", "interrupted"
+#: Event of whoever started the playbook and saw it end without ``roll_ended``; more: ``why``.
+ROLL_INTERRUPTED = "roll_interrupted"
 
 #: Seconds without an event after which a roll is taken for dead where nobody can look for its process. A step
 #: that waits tells so every few seconds.
@@ -82,10 +84,21 @@ def standing(state: dict[str, Any], lives: bool | None, now: float) -> str:
     """
     if state["outcome"]:
         return str(state["outcome"])
+    if state["interrupted"]:
+        return INTERRUPTED
     if lives is None:
         last = state["last_at"] if state["last_at"] is not None else state["made_at"]
         lives = last is not None and now - last <= SILENT_SECONDS
     return RUNNING if lives else INTERRUPTED
+
+
+def as_interrupted(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state in which nothing is in work: of a roll that :func:`standing` calls interrupted."""
+    clusters = {
+        name: dict(one, state=LEFT, waiting="", waits={}) if one["state"] in (WORKING, SOAKING) else one
+        for name, one in state["clusters"].items()
+    }
+    return dict(state, clusters=clusters, totals=dict(state["totals"], **{WORKING: 0}))
 
 
 class Roll:
@@ -118,6 +131,8 @@ class Roll:
                 why=str(event.get("why", "")),
                 remaining=_names(event.get("remaining")),
             )
+        elif name == ROLL_INTERRUPTED:
+            self._run().update(ended_at=at, why=str(event.get("why", "")), interrupted=True)
         elif name in ("wave_began", "wave_ended", "soak_began", "soak_ended"):
             self._take_of_wave(name, at, event)
         elif event.get("cluster"):
@@ -136,12 +151,15 @@ class Roll:
             of the roll's first event, of this run's begin, of its end, of the last event; or None.
         ``outcome``, ``why``
             of ``roll_ended``; "" while there is none for this run. :func:`standing` names what it is then.
+        ``interrupted``
+            True where somebody saw this run end without telling so.
         ``wave``
             number of the wave in work, or of the last one; 0 before the first.
         ``waves``
             those of this run, planned ones too: ``number``, ``kind``, ``clusters``, ``state`` (``planned``,
             ``working``, ``soaking``, ``ended``), ``began_at``, ``ended_at``, ``failed``, ``expected_seconds``,
-            ``soak`` (None, or ``began_at``, ``seconds``, ``ended_at``, ``outcome``, ``message``), ``run``.
+            ``run``, ``soak`` (None, or ``clusters``, ``began_at``, ``seconds``, ``ended_at``, ``outcome``,
+            ``message``).
         ``past_waves``
             those that earlier runs began, alike.
         ``clusters``
@@ -176,6 +194,7 @@ class Roll:
             "last_at": self._last_at,
             "outcome": run.get("outcome", ""),
             "why": run.get("why", ""),
+            "interrupted": run.get("interrupted", False),
             "wave": max(begun, default=0),
             "waves": waves,
             "past_waves": [dict(wave) for wave in self._past_waves],
@@ -196,6 +215,7 @@ class Roll:
                 "ended_at": None,
                 "outcome": "",
                 "why": "",
+                "interrupted": False,
                 "remaining": None,
             }
         )
@@ -226,7 +246,8 @@ class Roll:
             wave.update(state=ENDED, ended_at=at, failed=_names(event.get("failed")))
         elif name == "soak_began":
             seconds = event.get("seconds") if _is_number(event.get("seconds")) else None
-            wave.update(state=SOAKING, soak=dict(_soak(), began_at=at, seconds=seconds))
+            soak = dict(_soak(), began_at=at, seconds=seconds, clusters=_names(event.get("clusters")))
+            wave.update(state=SOAKING, soak=soak)
         else:
             soak = dict(wave["soak"] or _soak(), ended_at=at)
             soak.update(outcome=str(event.get("outcome", "")), message=str(event.get("message", "")))
@@ -253,9 +274,11 @@ class Roll:
     def _cluster_states(self, wave_of: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         planned = self.plan.get("clusters") or {}
         names = dict.fromkeys([*planned, *wave_of, *self._clusters])
-        run, over = len(self._runs), bool(self._runs and self._runs[-1]["outcome"])
+        run, over = len(self._runs), bool(self._runs and self._runs[-1]["ended_at"] is not None)
         return {
-            name: self._clusters.get(name, _Cluster()).state(planned.get(name) or {}, wave_of.get(name), run, over)
+            name: self._clusters.get(name, _Cluster()).state(
+                name, planned.get(name) or {}, wave_of.get(name), run, over
+            )
             for name in names
         }
 
@@ -319,7 +342,9 @@ class _Cluster:
             self.walks.append({})
         return self.walks[-1]
 
-    def state(self, planned: dict[str, Any], wave: dict[str, Any] | None, run: int, over: bool) -> dict[str, Any]:
+    def state(
+        self, name: str, planned: dict[str, Any], wave: dict[str, Any] | None, run: int, over: bool
+    ) -> dict[str, Any]:
         """Return where the cluster stands.
 
         ``wave``, ``run``
@@ -355,7 +380,7 @@ class _Cluster:
         return {
             "wave": wave["number"] if wave else self.wave if self.run == run else 0,
             "run": self.run,
-            "state": self._name(end, again, wave, over),
+            "state": self._name(name, end, again, wave, over),
             "stage": _STAGES.get(now.get("step", ""), ""),
             "step": now.get("step", ""),
             "host": now.get("host", ""),
@@ -375,9 +400,11 @@ class _Cluster:
             "expected_seconds": planned.get("expected_seconds"),
         }
 
-    def _name(self, end: dict[str, Any], again: bool, wave: dict[str, Any] | None, over: bool) -> str:
+    def _name(self, name: str, end: dict[str, Any], again: bool, wave: dict[str, Any] | None, over: bool) -> str:
+        if wave and wave["state"] == SOAKING and name in wave["soak"]["clusters"] and not over:
+            return SOAKING
         if end:
-            return SOAKING if wave and wave["state"] == SOAKING and end.get("outcome") == DONE else ENDED
+            return ENDED
         if self.walks and not again:
             return WORKING if self._goes_on and not over else LEFT
         return PLANNED if wave else NONE
@@ -451,7 +478,7 @@ def _wave(number: int) -> dict[str, Any]:
 
 
 def _soak() -> dict[str, Any]:
-    return {"began_at": None, "seconds": None, "ended_at": None, "outcome": "", "message": ""}
+    return {"clusters": [], "began_at": None, "seconds": None, "ended_at": None, "outcome": "", "message": ""}
 
 
 def _names(given: Any) -> list[str]:

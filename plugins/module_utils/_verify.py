@@ -299,6 +299,8 @@ class _Run:
             while not (self.slice_is_over() or self.lane_is_finished(part, number)) and self.may_begin(part):
                 lane = self.state["lanes"].setdefault(str(number), {"next": 0, "bad": 0, "messages": []})
                 request = requests[lane["next"]]
+                if not await self.is_time_for(request):
+                    return
                 judged = await self.ask(request, lane["messages"])
                 record = {
                     "lane": number,
@@ -320,6 +322,13 @@ class _Run:
                     ]
                 lane["next"] += 1
                 self.records(part).append(record)
+
+    async def is_time_for(self, request: dict[str, Any]) -> bool:
+        """Wait until a request may be sent; False where the slice ends before."""
+        left = request.get("after_seconds", 0) - self.elapsed()
+        if left > 0:
+            await self.host.wait(max(0.0, min(left, self.until - self.host.monotonic())))
+        return bool(request.get("after_seconds", 0) <= self.elapsed())
 
     async def ask(self, request: dict[str, Any], before: list[dict[str, Any]]) -> dict[str, Any]:
         """Send one request and judge its answer strictly."""

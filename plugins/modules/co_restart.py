@@ -55,6 +55,14 @@ options:
       - The result of the O(step=conclude) before. O(step=unlock) leaves the clusters locked that get another attempt.
     type: dict
     default: {}
+  roll:
+    description: Directory of the roll that this co-restart is of; it is told of each step. None where empty.
+    type: str
+    default: ""
+  wave:
+    description: Number of the wave in that roll.
+    type: int
+    default: 0
   evidence:
     description:
       - Prefix of the names under which the results of the steps before are registered. The step C(lock) is

@@ -99,6 +99,16 @@ options:
     description: Id of the run in ledgers and messages. Made from the time where empty.
     type: str
     default: ""
+  fail:
+    description: Fail the task when every cluster is refused. A roll says no, and judges with its own last step.
+    type: bool
+    default: true
+  inventory:
+    description:
+      - Hosts by role of each cluster, as the inventory has them. Worked out from the whole inventory where empty, which
+        a roll does once and not for each wave.
+    type: dict
+    default: {}
   resume_limit_seconds:
     description: An interrupted run that began longer ago is not resumed; the whole chain starts anew.
     type: int

@@ -70,6 +70,10 @@ locks:
   description: The cluster locks on this host, by cluster.
   returned: always
   type: dict
+rolls:
+  description: Who rolls the fleet of the clusters whose locks are on this host, by cluster.
+  returned: always
+  type: dict
 now:
   description: The host's clock, seconds since the epoch; ledgers and locks of this host are to be read by it.
   returned: always
@@ -110,7 +114,8 @@ def main() -> None:
                     "revisions": kept,
                 }
             )
-        module.exit_json(changed=False, members=records, locks=files.locks(), now=time.time())
+        rolls = files.locks(files.RESERVATIONS)
+        module.exit_json(changed=False, members=records, locks=files.locks(), rolls=rolls, now=time.time())
     except files.FileError as trouble:
         module.fail_json(msg="{0}. Deploy the host again: inferops.sglang_pd.deploy".format(trouble))
 

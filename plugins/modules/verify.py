@@ -53,7 +53,7 @@ options:
     description: These parts instead of the profile's. They run in the order in which they are listed here.
     type: list
     elements: str
-    choices: [sequential, pairs, golden, concurrent, agentic, aborts, after_aborts]
+    choices: [sequential, pairs, golden, concurrent, agentic, aborts, after_aborts, soak]
     default: []
   requests:
     description: Requests of the part V(sequential), through each router. 8 in every profile.
@@ -72,6 +72,11 @@ options:
     type: int
   abort_streams:
     description: Streams of the abort storm, all at a time. 60, with V(stress) 200.
+    type: int
+  soak_seconds:
+    description:
+      - How long the part V(soak) sends a request each 5 seconds through each router, in seconds. 60. No profile has
+        the part.
     type: int
   golden:
     description:
@@ -150,6 +155,10 @@ options:
       - Directory on the controller for C(verify-CLUSTER.json), with all samples, and C(verify-CLUSTER.html), the same
         as a page that opens from disk. None is written when empty, or in check mode.
     type: path
+  inventory:
+    description: Hosts by role of each cluster, see O(inferops.sglang_pd.co_restart_plan#module:inventory).
+    type: dict
+    default: {}
   fail:
     description:
       - Fail the task when a cluster fails. The playbook C(inferops.sglang_pd.verify) says no, and fails with its last

@@ -14,6 +14,14 @@ from conftest import HANGS_AFTER_SECONDS, PLAYBOOK_LIMIT_SECONDS, STUCK_DRAIN, a
 #: How often the network is cut until a transfer is met; the first time is nearly always enough.
 ATTEMPTS = 5
 WORDS = "hello world the quick brown fox jumps over the lazy dog".split()
+#: An engine on a CPU takes its time, and the context of the tiny model is short.
+VERIFICATION = {
+    "pd_verify_long_prompt_words": 100,
+    "pd_verify_concurrent_requests": 4,
+    "pd_verify_sessions": 2,
+    "pd_verify_rounds": 2,
+    "pd_verify_request_limit_seconds": 120,
+}
 FAILED_TRANSFERS = "sglang:num_transfer_failed_reqs_total"
 
 
@@ -126,6 +134,9 @@ def test_R16_decode_host_vanishes_amid_transfers_and_only_the_co_restart_heals(
     assert_all_green_and_every_request_hangs(pair)
     start_by_hand(pair, decode, "restart")
     assert_all_green_and_every_request_hangs(pair)
+    said = run_playbook(
+        "diagnose", extra_vars={"pd_diagnose_clusters": ["pair"]}, timeout_seconds=PLAYBOOK_LIMIT_SECONDS
+    )
 
     done = run_playbook(
         "co_restart",
@@ -136,3 +147,11 @@ def test_R16_decode_host_vanishes_amid_transfers_and_only_the_co_restart_heals(
     assert "8/8 requests answered" in done.stdout, done
     pair.assert_started_in_order()
     assert_golden(pair)
+
+    words = " ".join(said.stdout.split())
+    assert "NOT WELL: the KV path is wedged at prefill by a decode that vanished amid transfers" in words, said
+    assert "inferops.sglang_pd.co_restart" in words
+    verified = run_playbook("verify", extra_vars={"pd_verify_clusters": ["pair"], **VERIFICATION})
+    assert verified.rc == 0, verified
+    healthy = run_playbook("diagnose", extra_vars={"pd_diagnose_clusters": ["pair"]})
+    assert "cluster pair: healthy" in healthy.stdout, healthy

@@ -6,15 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import pytest
 from cluster import SMALL_LIMITS, Cluster, Member, wait_for
+from controller import Controller
 
 #: Cluster main alone, and what a test waits for in vain ends soon.
 MAIN = {**SMALL_LIMITS, "pd_co_restart_clusters": ["main"]}
@@ -130,67 +126,6 @@ def healthy_limit() -> Iterator[Callable[[Member, int], None]]:
         member.on.check_output(f"printf %%s %s > /etc/sglang-pd/members/{member.unit}.json", content)
 
 
-class Controller:
-    """A running ``ansible-playbook`` that may be killed as a lost machine would be."""
-
-    def __init__(self, inventory: Path, options: Mapping[str, object]):
-        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by the fixture
-        self._process = subprocess.Popen(
-            ["ansible-playbook", "-i", str(inventory), "inferops.sglang_pd.co_restart", "-e", json.dumps(options)],
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", "PYTHONUNBUFFERED": "1"},
-            start_new_session=True,
-        )
-
-    @property
-    def pid(self) -> int:
-        """Process id of ansible-playbook."""
-        return self._process.pid
-
-    @property
-    def output(self) -> str:
-        """What it said so far."""
-        self._output.seek(0)
-        return self._output.read()
-
-    @property
-    def runs(self) -> bool:
-        """Whether it is still at work."""
-        return self._process.poll() is None
-
-    def end(self) -> int:
-        """Await its end; return its exit code."""
-        return self._process.wait(timeout=180)
-
-    def kill(self) -> None:
-        """SIGKILL it and its workers, which have sessions of their own."""
-        for _ in range(3):  # a worker may be born meanwhile
-            for pid in [self.pid, *_descendants(self.pid)]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        self._process.wait(timeout=30)
-
-    def close(self) -> None:
-        """Leave nothing running."""
-        if self.runs:
-            self.kill()
-        self._output.close()
-
-
-def _descendants(pid: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, ahead = [], [pid]
-    while ahead:
-        ahead = [child for parent in ahead for child in children.get(parent, [])]
-        found += ahead
-    return found
-
-
 @pytest.fixture
 def start_co_restart(inventory) -> Iterator[Callable[..., Controller]]:
     """Start a co-restart of main and go on without awaiting it; options without their prefix."""
@@ -198,7 +133,7 @@ def start_co_restart(inventory) -> Iterator[Callable[..., Controller]]:
 
     def start(**options: object) -> Controller:
         given = {f"pd_co_restart_{name}": value for name, value in options.items()}
-        started.append(Controller(inventory, {**MAIN, **given}))
+        started.append(Controller(inventory, "inferops.sglang_pd.co_restart", {**MAIN, **given}))
         return started[-1]
 
     yield start

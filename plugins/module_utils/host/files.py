@@ -18,6 +18,8 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger
 MEMBERS = "/etc/sglang-pd/members"
 LEDGERS = "/var/lib/sglang-pd/ledger"
 LOCKS = "/var/lib/sglang-pd/lock"
+#: Who rolls a fleet that a cluster is of: where its lock is, on the host of its first prefill.
+RESERVATIONS = "/var/lib/sglang-pd/roll"
 #: Where each unit notes at its start which incarnation runs which configuration. The
 #: process's own environment does not serve: routers overwrite it in /proc (setproctitle).
 RUNNING = "/run/{unit}/configuration"
@@ -116,22 +118,27 @@ def _ledger_path(unit: str) -> str:
     return "{0}/{1}.json".format(LEDGERS, unit)
 
 
-def locks() -> dict[str, Any]:
-    """Return the locks on this host, by cluster."""
-    paths = sorted(glob.glob(LOCKS + "/*.json"))
+def locks(directory: str = LOCKS) -> dict[str, Any]:
+    """Return the locks on this host, by cluster; with :data:`RESERVATIONS` the rolls that have its clusters."""
+    paths = sorted(glob.glob(directory + "/*.json"))
     return {os.path.basename(path)[: -len(".json")]: read_json(path) for path in paths}
 
 
-def change_lock(cluster: str, change: Callable[[dict[str, Any] | None], tuple[dict[str, Any] | None, str]]) -> str:
+def change_lock(
+    cluster: str,
+    change: Callable[[dict[str, Any] | None], tuple[dict[str, Any] | None, str]],
+    directory: str = LOCKS,
+) -> str:
     """Read, change and write a cluster's lock while no other process can.
 
     :param change: takes the lock (None for none) and gives the lock to write (None
         leaves it, {} removes it) and a message.
+    :param directory: :data:`LOCKS`, or :data:`RESERVATIONS`.
     :return: the message.
     """
-    os.makedirs(LOCKS, mode=0o755, exist_ok=True)
-    path = "{0}/{1}.json".format(LOCKS, cluster)
-    with open("{0}/.{1}.guard".format(LOCKS, cluster), "w", encoding="ascii") as guard:
+    os.makedirs(directory, mode=0o755, exist_ok=True)
+    path = "{0}/{1}.json".format(directory, cluster)
+    with open("{0}/.{1}.guard".format(directory, cluster), "w", encoding="ascii") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         new, message = change(read_json(path))
         if new:

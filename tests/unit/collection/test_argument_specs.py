@@ -69,7 +69,7 @@ def test_playbook_options_are_documented_and_real() -> None:
     """Each pd_co_restart_ variable of the playbook is in the documentation, and no other."""
     import re
 
-    used = set(re.findall(r"pd_co_restart_\w+", (ROOT / "playbooks/co_restart.yml").read_text()))
+    used = set(re.findall(r"pd_co_restart_\w+", (ROOT / "playbooks/tasks/co_restart.yml").read_text()))
     # Read off the inventory by the plan; rollback.yml's own are in docs/rollback.md.
     used |= {"pd_co_restart_decode_alone"}
     text = (ROOT / "docs/co_restart.md").read_text()
@@ -86,7 +86,7 @@ def test_options_of_verify_are_the_same_in_action_module_playbook_and_documentat
 
     documented = yaml.safe_load(module.DOCUMENTATION)["options"]
     of_the_action = set(_profiles.OPTIONS) | {"clusters", "report_dir"}
-    assert set(documented) == of_the_action | {"members", "fail"}
+    assert set(documented) == of_the_action | {"members", "fail", "inventory"}
     for name, spec in _profiles.OPTIONS.items():
         about = {key: documented[name].get(key) for key in ("type", "choices", "elements", "default")}
         assert about == {key: spec.get(key) for key in about}, name
@@ -118,3 +118,14 @@ def test_options_of_diagnose_are_the_same_in_module_playbook_and_documentation()
     assert set(re.findall(r"pd_diagnose_(\w+)", (ROOT / "playbooks/diagnose.yml").read_text())) == of_the_playbook
     table = re.findall(r"^\| `pd_diagnose_(\w+)`", (ROOT / "docs/diagnose.md").read_text(), re.MULTILINE)
     assert set(table) == of_the_playbook
+
+
+def test_options_of_a_roll_are_documented_and_real() -> None:
+    import re
+
+    playbooks = [*(ROOT / "playbooks").glob("rol*.yml"), *(ROOT / "playbooks/tasks").glob("roll_*.yml")]
+    # What one play hands over to the next one is no variable of the operator.
+    inner = {"rolls", "reserved", "confirmed", "hosts", "batch_sizes", "lock_hosts", "look", "before", "after"}
+    used = {name for path in playbooks for name in re.findall(r"\bpd_roll_(\w+)", path.read_text())} - inner
+    table = re.findall(r"^\| `pd_roll_(\w+)`", (ROOT / "docs/rolling.md").read_text(), re.MULTILINE)
+    assert used == set(table)

@@ -19,6 +19,7 @@ ALLOWED = {
     "LICENSE",
     "MANIFEST.json",
     "README.md",
+    "bin",
     "changelogs",
     "docs",
     "extensions",
@@ -52,10 +53,20 @@ def test_archive_holds_the_templates_of_reports(archive: Path) -> None:
     assert shipped == {f"{folder}/{one.name}" for one in (ROOT / folder).iterdir()} != set()
 
 
+def test_archive_holds_the_command_as_a_program(archive: Path) -> None:
+    with tarfile.open(archive) as content:
+        assert content.getmember("bin/sglang-pd").mode & 0o111 == 0o111
+
+
 def test_installed_elsewhere_its_playbooks_and_docs_work(archive: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path), "PYTHONPATH": ""}
     command = ["ansible-galaxy", "collection", "install", str(archive), "-p", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, env=environment)
+    program = tmp_path / "ansible_collections/inferops/sglang_pd/bin/sglang-pd"
+    done = subprocess.run(
+        [str(program), "status", "--roll-dir", "/nowhere"], capture_output=True, env=environment, check=False
+    )
+    assert done.stderr == b"sglang-pd: there is no roll in /nowhere\n"
     for playbook in ("preflight", "deploy", "co_restart"):
         command = ["ansible-playbook", "-i", str(ROOT / "inventory/one_box"), f"inferops.sglang_pd.{playbook}"]
         done = subprocess.run(

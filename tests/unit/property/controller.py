@@ -203,7 +203,7 @@ class Controller:
     def plan(self, follows: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Do what the co_restart_plan action does."""
         hostvars = self.registered
-        seen = co_restart_plan._seen(self.world.hosts, hostvars, "pd_members", "pd_preflight")
+        seen = co_restart_plan.seen_of(self.world.hosts, hostvars, "pd_members", "pd_preflight")
         before = copy.deepcopy(seen), dict(self.world.ledgers), dict(self.world.locks)
         self.found = {}
         for name in list(follows) or self.asked["clusters"]:

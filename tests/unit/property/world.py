@@ -625,4 +625,4 @@ def member_info(world: World, host: str) -> dict[str, Any]:
         )
     locks = {cluster: json.loads(text) for (its_host, cluster), text in world.locks.items() if its_host == host}
     now = world.clock + world.skew[host]
-    return {"members": members, "locks": locks, "now": now, "preflight": {}}
+    return {"members": members, "locks": locks, "rolls": {}, "now": now, "preflight": {}}

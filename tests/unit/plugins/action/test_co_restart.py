@@ -34,7 +34,9 @@ class Action(co_restart.ActionModule):
         self.calls: list[dict[str, Any]] = []
 
     def validate_argument_spec(self, argument_spec: Any = None, **more: Any) -> Any:
-        return None, dict({"evidence": PREFIX, "attempts": {}, "rollback": "never"}, **self._task.args)
+        return None, dict(
+            {"evidence": PREFIX, "attempts": {}, "rollback": "never", "roll": "", "wave": 0}, **self._task.args
+        )
 
     def _execute_module(self, module_name: Any = None, module_args: Any = None, **more: Any) -> Any:
         self.calls.append(dict(module_args))

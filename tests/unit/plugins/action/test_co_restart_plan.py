@@ -9,25 +9,26 @@ from typing import Any
 
 import pytest
 from ansible_collections.inferops.sglang_pd.plugins.action import co_restart_plan
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters
 
 
 def test_clusters_come_from_groups_and_pd_cluster() -> None:
     groups = {"pd_prefill": ["a", "b"], "pd_decode": ["a", "c"], "pd_router": ["r"]}
     hostvars = {"a": {"pd_cluster": "x"}, "b": {"pd_cluster": "y"}, "c": {"pd_cluster": ["x", "y"]}, "r": {}}
-    wanted, homeless = co_restart_plan.inventory_clusters(groups, hostvars)
+    wanted, homeless = clusters.inventory_clusters(groups, hostvars)
     assert wanted == {"x": {"prefill": ["a"], "decode": ["a", "c"]}, "y": {"prefill": ["b"], "decode": ["c"]}}
     assert homeless == ["r"]
 
 
 def test_engines_of_a_list_name_their_own_clusters() -> None:
     hostvars = {"a": {"pd_cluster": ["x", "y", "z"], "pd_decode_engines": [{"cluster": "x"}, {"cluster": "y"}]}}
-    wanted, homeless = co_restart_plan.inventory_clusters({"pd_decode": ["a"]}, hostvars)
+    wanted, homeless = clusters.inventory_clusters({"pd_decode": ["a"]}, hostvars)
     assert wanted == {"x": {"decode": ["a"]}, "y": {"decode": ["a"]}}
     assert homeless == []
 
 
 def test_R6_a_host_that_was_asked_in_vain_is_unreachable_and_one_outside_the_play_is_unseen() -> None:
-    answer = {"members": [], "locks": {}, "now": 1.0}
+    answer = {"members": [], "locks": {}, "rolls": {}, "now": 1.0}
     hostvars: dict[str, Any] = {
         "a": {"m": answer},
         "b": {"m": {"unreachable": True, "msg": "no route\n"}},
@@ -36,7 +37,7 @@ def test_R6_a_host_that_was_asked_in_vain_is_unreachable_and_one_outside_the_pla
         "e": {"m": answer, "p": {"members": {"u": {"problems": []}}}},
         "f": {"m": answer, "p": {"failed": True, "msg": "no such user"}},
     }
-    hosts = co_restart_plan._seen(list(hostvars), hostvars, "m", "p")
+    hosts = co_restart_plan.seen_of(list(hostvars), hostvars, "m", "p")
     assert {host: {key: what[key] for key in sorted(what) if key != "preflight"} for host, what in hosts.items()} == {
         "a": answer,
         "b": {"unreachable": "no route"},
@@ -49,10 +50,10 @@ def test_R6_a_host_that_was_asked_in_vain_is_unreachable_and_one_outside_the_pla
 
 def test_a_wrong_selection_is_refused_with_what_there_is() -> None:
     wanted = {"x": {"prefill": ["a"]}}
-    assert co_restart_plan._wrong_selection(["x"], wanted, []) == ""
-    assert "Unknown cluster y" in co_restart_plan._wrong_selection(["y"], wanted, [])
-    assert "No cluster is selected" in co_restart_plan._wrong_selection([], wanted, [])
-    assert "pd_cluster" in co_restart_plan._wrong_selection(["x"], wanted, ["h"])
+    assert co_restart_plan.wrong_selection(["x"], wanted, []) == ""
+    assert "Unknown cluster y" in co_restart_plan.wrong_selection(["y"], wanted, [])
+    assert "No cluster is selected" in co_restart_plan.wrong_selection([], wanted, [])
+    assert "pd_cluster" in co_restart_plan.wrong_selection(["x"], wanted, ["h"])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_R7_only_a_process_of_this_controller_is_known_to_be_gone(change: dict[s
     run = co_restart_plan.new_run("", "test")
     assert run["pid"] == os.getppid()
     seen = {"p": {"locks": {"c": {"run": dict(run, **change)}}}, "d": {"unreachable": "x"}}
-    assert (co_restart_plan._gone_owners(seen) == [run["owner"]]) is gone
+    assert (co_restart_plan.gone_owners(seen, "locks") == [run["owner"]]) is gone
 
 
 def test_runs_have_names_of_their_own() -> None:

@@ -128,6 +128,6 @@ def test_a_co_restart_sends_its_profile_without_the_sequential_requests_which_it
     assert parts("smoke") == []
     assert parts("smoke", golden=golden) == ["golden"]
     assert parts("standard") == ["pairs", "concurrent", "agentic"]
-    assert parts("stress", golden=golden) == [part for part in _profiles.PARTS if part != "sequential"]
+    assert parts("stress", golden=golden) == [part for part in _profiles.PARTS if part not in ("sequential", "soak")]
     options = _profiles.after_co_restart("standard", {"prompt": "hello", "request_limit_seconds": 7})
     assert (options["prompt"], options["request_limit_seconds"], options["max_tokens"]) == ("hello", 7, 24)

@@ -62,12 +62,12 @@ def test_of_several_hosts_that_wait_the_newest_message_is_told_and_all_are_there
 
 def test_a_roll_that_went_well() -> None:
     latency = {"before": {"median_seconds": 1.0, "p95_seconds": 2.0}, "after": None}
-    story = Story().begin().wave(1, "a", kind="canary").walk(1, "a").end_cluster(1, "a", latency=latency)
+    story = Story().begin().wave(1, "a", kind="canary").walk(1, "a")
     story.tell("soak_began", wave=1, clusters=["a"], seconds=60)
     assert state_of(story)["waves"][0]["state"] == "soaking"
     assert state_of(story)["clusters"]["a"]["state"] == "soaking"
     story.wait(60).tell("soak_ended", wave=1, clusters=["a"], outcome="ok", message="")
-    story.tell("wave_ended", wave=1, failed=[])
+    story.end_cluster(1, "a", latency=latency).tell("wave_ended", wave=1, failed=[])
     story.wave(2, "b", "c").walk(2, "b").walk(2, "c").end_cluster(2, "b").end_cluster(2, "c")
     story.tell("wave_ended", wave=2, failed=[]).end()
     state = state_of(story)
@@ -197,6 +197,23 @@ def test_a_roll_without_an_end_runs_or_was_interrupted(lives: bool | None, after
     assert _roll_events.standing(state_of(Story().begin()), lives, MADE_AT + after) == what
 
 
+def test_a_roll_that_somebody_saw_end_was_interrupted_wherever_one_looks_from() -> None:
+    story = Story().begin().wave(1, "a").begin_step(1, "a", "drain").tell("roll_interrupted", why="SIGTERM")
+    state = state_of(story)
+    assert _roll_events.standing(state, None, story.at) == "interrupted"
+    assert (state["why"], state["outcome"], state["clusters"]["a"]["state"]) == ("SIGTERM", "", "left")
+    assert state["remaining"] == ["a", "b", "c"]
+    assert _roll_events.standing(state_of(story.begin()), None, story.at) == "running"
+
+
+def test_of_a_roll_that_is_found_dead_nothing_is_in_work() -> None:
+    story = Story().begin().wave(1, "a").begin_step(1, "a", "drain")
+    story.tell("waiting", wave=1, cluster="a", host="h-a", step="drain", message="1 request")
+    state = _roll_events.as_interrupted(state_of(story))
+    assert (state["clusters"]["a"]["state"], state["clusters"]["a"]["waiting"]) == ("left", "")
+    assert (state["clusters"]["b"]["state"], state["totals"]["working"]) == ("planned", 0)
+
+
 def test_a_roll_that_told_its_end_is_what_it_told() -> None:
     assert _roll_events.standing(state_of(Story().begin().end("paused")), True, MADE_AT) == "paused"
 
@@ -205,7 +222,7 @@ EVENTS = st.fixed_dictionaries(
     {
         "event": st.sampled_from(
             "roll_began wave_began step_began waiting step_ended soak_began soak_ended cluster_ended hook_ended "
-            "wave_ended roll_ended something_new".split()
+            "wave_ended roll_ended roll_interrupted something_new".split()
         )
     },
     optional={

@@ -1,0 +1,187 @@
+#!/usr/bin/python
+# Copyright: InferOps maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reserve clusters for a roll, release them, or unlock them by force."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_lock
+short_description: Reserve clusters for a roll, release them, or unlock them by force
+version_added: 0.1.0
+description:
+  - A roll reserves all clusters of the models that it touches, so that no other roll takes capacity away beside it.
+    The reservation lies on the host of a cluster's first prefill, beside the lock that each co-restart takes.
+  - Locks and reservations have an owner, a purpose and a deadline. One whose deadline passed can be had by anybody.
+  - O(state=unlocked) takes both away whoever has them, and records in the ledgers who did that and why. An owner that
+    is alive after all finds out at its next step, and stops.
+author: InferOps maintainers (@inferops)
+attributes:
+  check_mode:
+    description: Says what would be done.
+    support: full
+  diff_mode:
+    description: Has nothing to show beyond its message.
+    support: none
+options:
+  clusters:
+    description: Clusters whose lock is on this host.
+    type: list
+    elements: str
+    required: true
+  state:
+    description:
+      - V(reserved) - for the roll in O(run); all of the clusters or none.
+      - V(released) - those that the roll in O(run) has.
+      - V(unlocked) - locks and reservations are gone, whoever had them.
+    type: str
+    choices: [reserved, released, unlocked]
+    required: true
+  run:
+    description: Identity of the roll, with C(id), C(owner) and C(purpose).
+    type: dict
+    required: true
+  lease_seconds:
+    description: After this time others may have the clusters.
+    type: float
+    default: 43200
+  reason:
+    description:
+      - Why clusters of another owner are taken. Needed for O(state=unlocked); with O(state=reserved) it takes over a
+        reservation before its deadline.
+    type: str
+    default: ""
+seealso:
+  - module: inferops.sglang_pd.roll
+"""
+
+EXAMPLES = r"""
+- name: Take away the locks of a controller that is gone for good
+  inferops.sglang_pd.cluster_lock:
+    clusters: [dsv4]
+    state: unlocked
+    reason: runner 17 was deleted
+    run:
+      id: by-hand
+      owner: ops@example.com
+      purpose: unlock
+"""
+
+RETURN = r"""
+refused:
+  description: Who has the clusters that could not be reserved, by cluster.
+  returned: always
+  type: dict
+messages:
+  description: What was taken over or taken away.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _lock
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files
+
+NO_REASON = (
+    "Nothing was unlocked. Say why (pd_unlock_reason): it is recorded in the ledgers of the hosts "
+    "[rule: an override is explicit and recorded]"
+)
+
+
+def reserve(given: dict[str, Any], write: bool) -> dict[str, Any]:
+    """Reserve all clusters, or none of them."""
+    refused, messages, changed = {}, [], False
+    for cluster in given["clusters"]:
+        wanted = {"run": given["run"], "generation": 0, "lease_seconds": given["lease_seconds"]}
+        granted: list[bool] = []
+
+        def acquire(
+            held: dict[str, Any] | None, wanted: dict[str, Any] = wanted, granted: list[bool] = granted
+        ) -> tuple[dict[str, Any] | None, str]:
+            lock, message = _lock.acquire(held, wanted, time.time(), given["reason"])
+            granted.append(lock is not None)
+            return (lock if write else None), message
+
+        message = files.change_lock(cluster, acquire, files.RESERVATIONS)
+        if granted[0]:
+            changed = True
+            messages += [message] if message else []
+        else:
+            refused[cluster] = message
+    if refused and write:
+        release(given, write)
+        changed = False
+    return {"changed": changed, "refused": refused, "messages": messages}
+
+
+def release(given: dict[str, Any], write: bool) -> dict[str, Any]:
+    """Release the clusters that this roll has."""
+    changed = False
+    for cluster in given["clusters"]:
+
+        def let_go(held: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
+            nonlocal changed
+            if held is None or held["run"]["id"] != given["run"]["id"]:
+                return None, ""
+            changed = True
+            return ({} if write else None), ""
+
+        files.change_lock(cluster, let_go, files.RESERVATIONS)
+    return {"changed": changed, "refused": {}, "messages": []}
+
+
+def unlock(given: dict[str, Any], write: bool) -> dict[str, Any]:
+    """Take locks and reservations away, and record it in the ledgers of the clusters' members here."""
+    messages = []
+    for cluster in given["clusters"]:
+        held: list[str] = []
+
+        def take(lock: dict[str, Any] | None, held: list[str] = held) -> tuple[dict[str, Any] | None, str]:
+            if lock is None:
+                return None, ""
+            held.append(_lock.describe(lock))
+            return ({} if write else None), ""
+
+        for directory in (files.LOCKS, files.RESERVATIONS):
+            files.change_lock(cluster, take, directory)
+        if not held:
+            continue
+        messages.append(
+            "cluster {0}: the lock of {1} was taken away: {2}".format(cluster, " and of ".join(held), given["reason"])
+        )
+        for member in files.members() if write else []:
+            if member["cluster"] == cluster:
+                ledger = files.ledger(member["unit"])
+                files.write_ledger(_ledger.unlocked(ledger, given["run"]["owner"], given["reason"], held, time.time()))
+    return {"changed": bool(messages), "refused": {}, "messages": messages}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "clusters": {"type": "list", "elements": "str", "required": True},
+            "state": {"type": "str", "choices": ["reserved", "released", "unlocked"], "required": True},
+            "run": {"type": "dict", "required": True},
+            "lease_seconds": {"type": "float", "default": 43200},
+            "reason": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    if given["state"] == "unlocked" and not given["reason"].strip():
+        module.fail_json(msg=NO_REASON)
+    do = {"reserved": reserve, "released": release, "unlocked": unlock}[given["state"]]
+    try:
+        module.exit_json(**do(given, not module.check_mode))
+    except files.FileError as trouble:
+        module.fail_json(msg=str(trouble))
+
+
+if __name__ == "__main__":
+    main()
