@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import io
+import lzma
 import os
 import tarfile
 import time
+import zlib
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -150,7 +152,7 @@ def read_files(path: str) -> dict[str, str]:
                     content = tar.extractfile(one) if one.isfile() and one.name.endswith(".txt") else None
                     if content is not None:
                         room = _add(files, one.name, content, room)
-    except (OSError, tarfile.TarError, EOFError) as trouble:
+    except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError) as trouble:
         raise AnsibleActionFail("pd_diagnose_bundle {0} cannot be read: {1}".format(path, trouble)) from trouble
     return files
 

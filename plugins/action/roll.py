@@ -77,7 +77,6 @@ class ActionModule(ActionBase):
     def _confirm(given: dict[str, Any], directory: str, task_vars: dict[str, Any]) -> dict[str, Any]:
         """Begin the roll where all of its clusters are reserved."""
         roll = roll_files.plan(directory)
-        roll_files.take_back_cancel(directory)
         roll_files.tell(
             directory,
             "roll_began",
@@ -234,8 +233,7 @@ class ActionModule(ActionBase):
         roll = roll_files.plan(directory)
         ended = _roll.end_of(roll_files.events(directory))
         if ended is None:
-            outcome = _roll.NOTHING if roll["decision"] == _roll.NOTHING else _roll.DONE
-            _end_of_roll(directory, roll, outcome, "")
+            _end_of_roll(directory, roll, *_roll.conclusion(roll, roll_files.events(directory)))
             ended = _roll.end_of(roll_files.events(directory)) or {}
         lines = _roll.summary(roll, roll_files.events(directory))
         lines += ["  {0}".format(path) for path in roll_report.write_all(directory)]

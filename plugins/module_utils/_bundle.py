@@ -125,6 +125,13 @@ def _time(stamp: str) -> float:
     return seconds + float("0." + (match.group(2) or "0"))
 
 
+def _seconds(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return 0.0
+
+
 def _content(text: str) -> tuple[int | None, float, str, str]:
     """Return status, seconds, error and body of a file."""
     first, _newline, rest = text.partition("\n")
@@ -134,7 +141,7 @@ def _content(text: str) -> tuple[int | None, float, str, str]:
     header = _HEADER.match(first)
     if header:
         status = None if header.group(1) == "None" else int(header.group(1))
-        seconds = float(header.group(2) or 0) if (header.group(2) or "0").count(".") < 2 else 0.0
+        seconds = _seconds(header.group(2) or "0")
         body = rest
     elif _HTTP_HEADER.match(first):
         status = int(first.split()[1])

@@ -20,6 +20,8 @@ WARM_UP_TOKENS = 8
 STALE_GAUGE_SECONDS = 35
 #: A request that is held this long by live numbers, while its decode does nothing, is stuck.
 HELD_SECONDS = 5
+#: So many prompt tokens are computed for health checks alone.
+CHECKED_TOKENS = 64
 #: Share of failed transfers that clients who leave do not explain.
 FAILED_SHARE = 0.05
 #: So many unplanned ends or automatic restarts within so many seconds are a crash loop.
@@ -28,6 +30,8 @@ CRASHES, CRASH_SECONDS = 3, 600
 LONG_QUEUE = 8
 #: A decode started so long after its prefill was hardly started with it, where nothing else tells.
 FAR_APART_SECONDS = 1800
+#: Endpoints any of which a router that runs answers.
+ROUTER_ANSWERS = ("health", "readiness", "liveness", "workers")
 #: Utilisation of GPUs in per cent.
 IDLE_GPU, BUSY_GPU = 5, 90
 
@@ -246,9 +250,9 @@ def _counter(member: Member, name: str) -> float | None:
 
 
 def _rise(member: Member, name: str) -> float | None:
-    """Return by how much a counter rose over the samples, None for one sample or a restart between them."""
+    """Return by how much a counter rose over the look, None for one scrape or a restart between them."""
     first, last = member["totals_at_first"], member["totals"]
-    if first is None or last is None or len(member["samples"]) < 2:
+    if first is None or last is None:
         return None
     rise = last.get(name, 0.0) - first.get(name, 0.0)
     return rise if rise >= 0 else None
@@ -340,7 +344,8 @@ def nudge_served(o: Observation) -> Fact:
 def routed_requests_fail(o: Observation) -> Fact:
     """Requests that need the KV path are not served."""
     nudge, now, ever = nudge_served(o), transfers_fail_now(o), decode_fails_without_success(o)
-    bad = ([nudge] if nudge.holds is False else []) + [one for one in (now, ever) if one.holds]
+    vain = requests_wait_in_vain(o)
+    bad = ([nudge] if nudge.holds is False else []) + [one for one in (now, ever, vain) if one.holds]
     if bad:
         return Fact(True, "; ".join(one.words for one in bad))
     if nudge.holds or (ever.holds is False and decode_served(o).holds):
@@ -376,6 +381,90 @@ def kv_path_proved(o: Observation) -> Fact:
     return served
 
 
+def _live_over_time(member: Member) -> bool:
+    """Tell whether live numbers of a member were seen for long enough to call a request held."""
+    return _looked_long(member) and all(sample["live"] for sample in member["samples"])
+
+
+def _looked_long(member: Member) -> bool:
+    """Tell whether a member was looked at for long enough to call a request held."""
+    series = member["samples"]
+    return bool(series) and series[-1]["at"] - series[0]["at"] >= HELD_SECONDS
+
+
+def _waiting_over_time(member: Member) -> float | None:
+    """Return how many requests waited for bootstrap or KV at all times of the look, None where that was not seen.
+
+    Without live numbers it is the requests that HTTP holds: a gauge of the scheduler may be frozen.
+    """
+    if _live_over_time(member):
+        return float(min(sum(sample[queue] for queue in _metrics.WAITING_QUEUES) for sample in member["samples"]))
+    return _active(member) if _looked_long(member) else None
+
+
+def _active(member: Member) -> float | None:
+    """Return how many requests for tokens HTTP held at the first and at the last scrape, None without both."""
+    first, last = member["totals_at_first"], member["totals"]
+    if first is None or last is None or _metrics.ACTIVE_COMPLETIONS not in last:
+        return None
+    return float(min(total.get(_metrics.ACTIVE_COMPLETIONS, 0.0) for total in (first, last)))
+
+
+def _held_elsewhere(member: Member) -> str:
+    """Return where else than in its queues an engine holds requests, in words, "" for nowhere."""
+    for name in _metrics.HELD_GAUGES:
+        number = _counter(member, name)
+        if number:
+            return "{0}: {1} {2:g}".format(member["where"], name, number)
+    return ""
+
+
+def requests_wait_in_vain(o: Observation) -> Fact:
+    """Requests wait for their bootstrap or their KV all the time, and no engine works on any.
+
+    Requests in flight at prefill are :func:`inflight_held`: those may have lost their client long ago.
+    """
+    members = _serving(o)
+    held = {member["where"]: _waiting_over_time(member) for member in members}
+    shown = ", ".join("{0} {1:g}".format(where, number) for where, number in held.items() if number is not None)
+    words = "requests that waited for bootstrap or KV all the {0:.0f} s: {1}".format(_window(o), shown or "unknown")
+    if not any(held.values()):
+        return Fact(False if held and None not in held.values() else None, words)
+    for member in members:
+        tokens, computed = _rise(member, _metrics.GENERATED_COUNTER), _rise(member, _metrics.COMPUTED_COUNTER)
+        if tokens is None:
+            return Fact(None, "{0}; no counters of {1} over time".format(words, member["where"]))
+        if _held_elsewhere(member):
+            return Fact(None, "{0}; {1}".format(words, _held_elsewhere(member)))
+        if (computed or 0) > CHECKED_TOKENS:
+            # What becomes of it is not known yet: clients who try again make prefill compute in vain.
+            return Fact(None, "{0}; {1} computes meanwhile".format(words, member["where"]))
+        if tokens or any(sample["running"] or sample["waiting"] for sample in member["samples"]):
+            return Fact(False, "{0}; {1} is at work meanwhile".format(words, member["where"]))
+    return Fact(True, words + "; no engine is at work", next(where for where, number in held.items() if number))
+
+
+def scheduler_takes_nothing(o: Observation) -> Fact:
+    """An engine's HTTP side holds requests all the time, and its scheduler has none of them."""
+    seen, unknown = [], []
+    for member in _serving(o):
+        active, tokens = _active(member), _rise(member, _metrics.GENERATED_COUNTER)
+        if not _live_over_time(member) or tokens is None or active is None:
+            unknown.append(member["where"])
+            continue
+        if _held_elsewhere(member):
+            unknown.append(_held_elsewhere(member))
+            continue
+        words = "{0} holds {1:g} requests (http_requests_active)".format(member["where"], active)
+        if active and not tokens and not any(_metrics.pending(sample) for sample in member["samples"]):
+            words += ", and for {0:.0f} s none is in any queue of its scheduler (/v1/loads)".format(_window(o))
+            return Fact(True, words, member["where"])
+        seen.append(words)
+    if unknown or not seen:
+        return Fact(None, "what HTTP and the scheduler hold was not seen of: " + (", ".join(unknown) or "any engine"))
+    return Fact(False, "; ".join(seen))
+
+
 def inflight_held(o: Observation) -> Fact:
     """Prefill holds requests in flight, none of them gets on, and no decode is at work on them."""
     unknown = []
@@ -399,13 +488,29 @@ def inflight_held(o: Observation) -> Fact:
         elif series[-1]["at"] - series[0]["at"] < (HELD_SECONDS if live else STALE_GAUGE_SECONDS):
             why = "too short a look" if live else "a gauge that may be stale: {0} s wanted".format(STALE_GAUGE_SECONDS)
             unknown.append("{0}; {1}".format(words, why))
-        elif requests_flow(o).holds:
+        elif requests_flow(o).holds and not (live and _held_beside_idle_decodes(o, member)):
             empty.append("{0}; requests flow meanwhile".format(words))
         else:
             return Fact(True, "{0}; {1}".format(words, decode_idle(o).words), member["where"])
     if unknown or not empty:
         return Fact(None, "; ".join(unknown) or "no prefill was looked at")
     return Fact(False, "; ".join(empty))
+
+
+def _held_beside_idle_decodes(o: Observation, prefill: Member) -> bool:
+    """Tell whether a prefill held requests in flight, again and again, while no decode waited for any.
+
+    So those are told that are pinned while others flow: the one request that a diagnosis sends, for one.
+    """
+    series = [member["samples"] for member in _serving(o, DECODE)]
+    if not series or not all(samples and all(sample["live"] for sample in samples) for samples in series):
+        return False
+    times = []
+    for one in prefill["samples"]:
+        beside = [min(samples, key=lambda sample: abs(sample["at"] - one["at"])) for samples in series]
+        if one["prefill_inflight"] and not any(_metrics.pending(sample) for sample in beside):
+            times.append(one["at"])
+    return bool(times) and times[-1] - times[0] >= HELD_SECONDS
 
 
 def decode_idle(o: Observation) -> Fact:
@@ -622,16 +727,17 @@ def one_generation(o: Observation) -> Fact:
 
 
 def router_down(o: Observation) -> Fact:
-    """A router does not run or does not answer."""
+    """A router does not run or answers nothing that it is asked."""
     routers = _of(o, ROUTER)
     for member in routers:
         state = member["state"]
         active = state.get("active_state") if state else None
-        health = member["answers"].get("health") or member["answers"].get("readiness")
         if active is not None and active != "active":
             return Fact(True, "{0}: the unit is {1}".format(member["where"], active), member["where"])
-        if health is not None and health["status"] is None:
-            return Fact(True, "{0}: {1}".format(member["where"], health["error"]), member["where"])
+        # On a busy host one answer may be late: that alone is no router that is down.
+        answers = [member["answers"][name] for name in ROUTER_ANSWERS if name in member["answers"]]
+        if answers and all(answer["status"] is None for answer in answers):
+            return Fact(True, "{0}: {1}".format(member["where"], answers[0]["error"]), member["where"])
     if not routers:
         return Fact(None, "no router was looked at")
     return Fact(False, "; ".join("{0} answers".format(member["where"]) for member in routers))
@@ -787,7 +893,7 @@ def gpus_idle(o: Observation) -> Fact:
 
 def gpus_busy_without_tokens(o: Observation) -> Fact:
     """An engine holds requests, its GPUs are busy, and no token comes."""
-    known = False
+    known, unknown = False, ""
     for member in _of(o, PREFILL, DECODE):
         gpus = _gpus(o, member)
         if not gpus or not member["samples"]:
@@ -795,12 +901,16 @@ def gpus_busy_without_tokens(o: Observation) -> Fact:
         known = True
         busy = min(float(gpu.get("utilization_percent") or 0) for gpu in gpus) >= BUSY_GPU
         rise = _rise(member, _metrics.GENERATED_COUNTER)
-        if busy and rise == 0 and _metrics.pending(member["samples"][-1]):
-            words = "{0}: GPUs at {1} % or more, {2}, no token within {3:.0f} s".format(
-                member["where"], BUSY_GPU, _metrics.describe(member["samples"][-1]), _window(o)
+        if busy and not rise and _metrics.pending(member["samples"][-1]):
+            words = "{0}: GPUs at {1} % or more, {2}, ".format(
+                member["where"], BUSY_GPU, _metrics.describe(member["samples"][-1])
             )
-            return Fact(True, words, member["where"])
-    return Fact(False, gpus_idle(o).words) if known else Fact(None, gpus_idle(o).words)
+            if rise is not None:
+                return Fact(True, "{0}no token within {1:.0f} s".format(words, _window(o)), member["where"])
+            unknown = words + "its tokens were not seen over time"
+    if unknown:
+        return Fact(None, unknown)
+    return Fact(False if known else None, gpus_idle(o).words)
 
 
 def duration(seconds: float) -> str:
@@ -828,6 +938,8 @@ FACTS: dict[str, Callable[[Observation], Fact]] = {
         routed_requests_fail,
         kv_path_suffers,
         kv_path_proved,
+        requests_wait_in_vain,
+        scheduler_takes_nothing,
         inflight_held,
         decode_idle,
         queues_empty,

@@ -47,7 +47,14 @@ class Hypothesis(NamedTuple):
     hunches: tuple[str, ...] = ()
 
 
-_ENGINE_TROUBLE = ("crash_loop", "engine_down", "engine_starting", "engine_hung", "overlap_or_collective_hang")
+_ENGINE_TROUBLE = (
+    "crash_loop",
+    "engine_down",
+    "engine_starting",
+    "engine_hung",
+    "overlap_or_collective_hang",
+    "scheduler_wedged",
+)
 
 HYPOTHESES = (
     Hypothesis(
@@ -98,7 +105,17 @@ HYPOTHESES = (
         explained_by=("overlap_or_collective_hang",),
         remedy="Save its journal and a stack of its scheduler (py-spy dump), then co-restart the whole chain.",
         command=CO_RESTART,
-        hunches=("hung", "scheduler", "dead scheduler", "deadlock"),
+        hunches=("hung", "dead scheduler", "deadlock"),
+    ),
+    Hypothesis(
+        name="scheduler_wedged",
+        title="an engine's scheduler takes no requests, although /health is 200",
+        needs=("scheduler_takes_nothing",),
+        speaks_for=(("scheduler_takes_nothing", 2), ("requests_wait_in_vain", 1), ("routed_requests_fail", 1)),
+        explained_by=("overlap_or_collective_hang", "engine_hung"),
+        remedy="Save a stack of its scheduler for a report (py-spy dump), then co-restart the whole chain.",
+        command=CO_RESTART,
+        hunches=("scheduler", "wedged scheduler", "hung scheduler", "health lies"),
     ),
     Hypothesis(
         name="role_disagreement",
@@ -264,7 +281,14 @@ HYPOTHESES = (
         name=HEALTHY,
         title="healthy",
         needs=("engines_answer", "router_as_planned", "kv_path_proved"),
-        excluded_by=("kv_path_suffers", "inflight_held", "bootstrap_unreachable", "roles_disagree", "crash_loop"),
+        excluded_by=(
+            "kv_path_suffers",
+            "inflight_held",
+            "scheduler_takes_nothing",
+            "bootstrap_unreachable",
+            "roles_disagree",
+            "crash_loop",
+        ),
         speaks_for=(
             ("nudge_served", 2),
             ("requests_flow", 2),
@@ -286,7 +310,7 @@ HYPOTHESES = (
         name=UNPROVEN,
         title="nothing is seen to be wrong, and nothing has proved the KV path since the engines were started",
         needs=("engines_answer", "router_as_planned"),
-        excluded_by=("kv_path_suffers", "kv_path_proved", "inflight_held"),
+        excluded_by=("kv_path_suffers", "kv_path_proved", "inflight_held", "scheduler_takes_nothing"),
         speaks_for=(("queues_empty", 1), ("one_generation", 1)),
         speaks_against=(("decode_restarted_alone", 1), ("prefill_restarted_alone", 1), ("transfers_failed", 1)),
         remedy="Health checks do not touch the KV path. Let one request prove it:",

@@ -132,6 +132,8 @@ def _same(said: Any, wanted: str) -> bool:
     if isinstance(said, (int, float)):
         try:
             return float(said) == float(wanted)
+        except OverflowError:
+            return False
         except ValueError:
             # 8k, say: the engine reads units that are its own business.
             return True

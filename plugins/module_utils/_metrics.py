@@ -13,7 +13,6 @@ counter does not exist before its first increment.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable
 from typing import Any, Callable
@@ -25,6 +24,8 @@ QUEUES = {
     "decode_prealloc": ("decode_prealloc_queue_reqs", "sglang:num_decode_prealloc_queue_reqs"),
     "decode_transfer": ("decode_transfer_queue_reqs", "sglang:num_decode_transfer_queue_reqs"),
 }
+#: Those that ``/v1/loads`` counts among its waiting requests; the gauge of waiting requests does not.
+WAITING_QUEUES = ("prefill_bootstrap", "decode_prealloc", "decode_transfer")
 #: What the name of each series of an engine begins with.
 PREFIX = "sglang:"
 RUNNING_GAUGE = "sglang:num_running_reqs"
@@ -36,9 +37,23 @@ ABORTED_COUNTER = "sglang:num_aborted_requests_total"
 GENERATED_COUNTER = "sglang:generation_tokens_total"
 #: Counts the transfers that a prefill completed.
 TRANSFERRED_COUNTER = "sglang:kv_transfer_latency_ms_count"
+#: Counts tokens batch by batch, by how they came about; only those that a prefill computed are collected.
+COMPUTED_COUNTER, COMPUTED_MODE = "sglang:realtime_tokens_total", "prefill_compute"
+#: Requests in places that ``/v1/loads`` does not count: their grammar is compiled, or somebody paused the engine.
+HELD_GAUGES = ("sglang:num_grammar_queue_reqs", "sglang:num_paused_reqs")
+#: Requests that the HTTP side holds: it writes them as they come and go, unlike the scheduler's gauges.
+ACTIVE_GAUGE = "sglang:http_requests_active"
+COMPLETIONS = ("/v1/chat/completions", "/v1/completions", "/generate")
+#: Name in :func:`totals` of those that want tokens.
+ACTIVE_COMPLETIONS = ACTIVE_GAUGE + " for tokens"
 LATENCY_BUCKETS = "sglang:e2e_request_latency_seconds_bucket"
 #: Counters that rise when work gets done, whichever the engine's role.
 PROGRESS_COUNTERS = ("sglang:prompt_tokens_total", GENERATED_COUNTER, "sglang:num_requests_total")
+
+#: Characters of a ``/metrics`` body, and of one line of it; a large engine writes a few hundred kB.
+TEXT_LIMIT, LINE_LIMIT = 4 * 1024 * 1024, 8 * 1024
+#: What counters and gauges stay below.
+NUMBER_LIMIT = 1e18
 
 
 def loads_sample(body: bytes) -> dict[str, Any] | None:
@@ -52,15 +67,27 @@ def loads_sample(body: bytes) -> dict[str, Any] | None:
         sample: dict[str, Any] = {"running": 0, "waiting": 0, "throughput": 0.0}
         sample.update(dict.fromkeys(QUEUES, 0))
         for load in loads:
-            sample["running"] += int(load["num_running_reqs"])
-            sample["waiting"] += int(load["num_waiting_reqs"])
-            sample["throughput"] += float(load.get("gen_throughput") or 0)
-            queues = load["disaggregation"]
-            for name, (key, _gauge) in QUEUES.items():
-                sample[name] += int(queues[key])
+            sample["running"] += int(_number(load["num_running_reqs"]))
+            sample["throughput"] += _number(load.get("gen_throughput") or 0)
+            queues = {name: int(_number(load["disaggregation"][key])) for name, (key, _gauge) in QUEUES.items()}
+            for name, number in queues.items():
+                sample[name] += number
+            among = sum(queues[name] for name in WAITING_QUEUES)
+            sample["waiting"] += max(0, int(_number(load["num_waiting_reqs"])) - among)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return sample if loads else None
+
+
+def _number(value: Any) -> float:
+    """Return a number that an engine may show.
+
+    :raises ValueError: for what is none, infinite, or beyond all that is counted.
+    """
+    number = float(value)
+    if not abs(number) < NUMBER_LIMIT:
+        raise ValueError("no number of requests or tokens: {0!r}".format(value))
+    return number
 
 
 def metrics_sample(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, Any] | None:
@@ -81,6 +108,8 @@ def totals(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, float]
     decode does so after its first 40 steps, or after 30 idle seconds.
     """
     values: dict[str, dict[str, float]] = {}
+    if not readable(text):
+        return None
     try:
         for family in parse(text):
             for sample in family.samples:
@@ -90,6 +119,14 @@ def totals(text: str, parse: Callable[[str], Iterable[Any]]) -> dict[str, float]
     if not any(name.startswith(PREFIX) for name in values):
         return None
     return {name: sum(by_rank.values()) for name, by_rank in values.items()}
+
+
+def readable(text: str) -> bool:
+    """Tell whether a ``/metrics`` body may be given to the parser.
+
+    Its time grows with the square of a line's length, and a body of many megabytes is none of an engine or a router.
+    """
+    return len(text) <= TEXT_LIMIT and all(len(line) <= LINE_LIMIT for line in text.split("\n"))
 
 
 def sample_of(total: dict[str, float] | None) -> dict[str, Any] | None:
@@ -109,14 +146,18 @@ def sample_of(total: dict[str, float] | None) -> dict[str, Any] | None:
 
 
 def _collect(values: dict[str, dict[str, float]], name: str, labels: dict[str, str], value: float) -> None:
-    if labels.get("priority") or math.isnan(value) or math.isinf(value):
+    if labels.get("priority") or not abs(value) < NUMBER_LIMIT:
+        return
+    if name == COMPUTED_COUNTER and labels.get("mode") != COMPUTED_MODE:
         return
     if name == LATENCY_BUCKETS:
         name = latency_bucket(labels.get("le", ""))
+    if name == ACTIVE_GAUGE and labels.get("endpoint") in COMPLETIONS:
+        name = ACTIVE_COMPLETIONS
     # Tensor and pipeline ranks repeat the fact of their data parallel rank. Counters of
     # the HTTP side differ by further labels and do add up.
     rank = labels.get("dp_rank", "")
-    if name in PROGRESS_COUNTERS or name.startswith(LATENCY_BUCKETS):
+    if name in PROGRESS_COUNTERS or name == ACTIVE_COMPLETIONS or name.startswith(LATENCY_BUCKETS):
         by_rank = values.setdefault(name, {})
         by_rank[rank] = by_rank.get(rank, 0.0) + value
         return

@@ -91,7 +91,8 @@ def _member(host: str, unit: str, items: list[dict[str, Any]], parse: Parse) -> 
 
     :return: ``answers`` is the last item of each endpoint; ``samples`` the queues over time, with ``at``
         (seconds since the epoch) and ``live``; ``totals`` all counters and gauges of the last
-        ``/metrics``, ``totals_at_first`` those of the first; None and empty where nothing was seen.
+        ``/metrics``, ``totals_at_first`` those of the first, None where that is the same one; None and empty
+        where nothing was seen.
     """
     items = sorted(items, key=lambda one: one["at"] or 0)
     answers = {one["endpoint"]: one for one in items}
@@ -126,7 +127,7 @@ def _member(host: str, unit: str, items: list[dict[str, Any]], parse: Parse) -> 
         "breakers": _breakers(answers.get("metrics"), parse) if role == ROUTER else {},
         "samples": _samples(items, parse) if role in (PREFILL, DECODE) else [],
         "totals": totals[-1] if totals else None,
-        "totals_at_first": totals[0] if totals else None,
+        "totals_at_first": totals[0] if len(totals) > 1 else None,
     }
 
 
@@ -186,7 +187,9 @@ def _breakers(one: dict[str, Any] | None, parse: Parse) -> dict[str, bool]:
 
 def breakers_of(text: str, parse: Parse) -> dict[str, bool]:
     """Return for each worker of a router's ``/metrics`` whether its circuit breaker is open."""
-    found = {}
+    found: dict[str, bool] = {}
+    if not _metrics.readable(text):
+        return found
     try:
         for family in parse(text):
             for sample in family.samples:

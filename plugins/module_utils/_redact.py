@@ -11,7 +11,8 @@ from collections.abc import Iterable
 HIDDEN = "********"
 #: A field of a JSON object, as /server_info repeats the engine's arguments.
 _FIELD = re.compile(r'("(?:\w*_)?(?:key|token|password|secret)"\s*:\s*)"(?:[^"\\]|\\.)+"', re.IGNORECASE)
-_OPTION = re.compile(r"(--(?:[\w-]*-)?(?:key|token|password|secret)(?:=|\s+))(\S+)", re.IGNORECASE)
+# Bounded, and not tried at each dash of a line of dashes: the time would grow with the square of its length.
+_OPTION = re.compile(r"((?<!-)--(?:[\w-]{0,64}-)?(?:key|token|password|secret)(?:=|\s+))(\S+)", re.IGNORECASE)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

@@ -226,7 +226,7 @@ def make_roll(
     if problems:
         return dict(roll, decision=REFUSED)
     if not rolling:
-        return dict(roll, decision=NOTHING)
+        return dict(roll, decision=NOTHING, before=_before(clusters, told, rows))
     proved = [
         name for name in rows if clusters[name]["came_to"] == told[name]["outcome"] == DONE and told[name]["wave"]
     ]
@@ -249,7 +249,7 @@ def _told(clusters: dict[str, dict[str, Any]], events: Iterable[dict[str, Any]])
         wave, ``wave`` in which it was told, ``open`` (whether the roll was not told to have ended since).
     """
     found: dict[str, dict[str, Any]] = {
-        name: {"outcome": "", "kind": BATCH, "wave": 0, "open": True} for name in clusters
+        name: {"outcome": "", "kind": BATCH, "wave": 0, "generation": 0, "open": True} for name in clusters
     }
     for event in events:
         if event["event"] == "wave_began":
@@ -259,7 +259,8 @@ def _told(clusters: dict[str, dict[str, Any]], events: Iterable[dict[str, Any]])
             one = clusters[event["cluster"]]
             is_old = bool(one["came_to"]) and event["generation"] < one["generation"]
             outcome = "" if is_old else event["outcome"]
-            found[event["cluster"]].update(outcome=outcome, wave=event["wave"], open=True)
+            its = {key: event[key] for key in ("wave", "generation")}
+            found[event["cluster"]].update(its, outcome=outcome, open=True)
         elif event["event"] == "roll_ended" and event["outcome"] != REFUSED:
             for its in found.values():
                 its["open"] = False
@@ -272,7 +273,7 @@ def _before(
     """Return what counts of a process of this roll that died: what it did not come to tell, and what failed.
 
     A roll that was told to have ended goes on because somebody decided so; one that was killed does not. What
-    this plan does once more counts by what becomes of it now.
+    this plan does once more counts by what becomes of it now, and so does what somebody else did since.
     """
     found = {}
     for name, one in clusters.items():
@@ -281,7 +282,7 @@ def _before(
             continue
         if one["came_to"] and not its["outcome"]:
             found[name] = {"outcome": one["came_to"], "kind": its["kind"], "told": False}
-        elif its["open"] and its["outcome"] in BAD:
+        elif its["open"] and its["outcome"] in BAD and its["generation"] == one["generation"]:
             found[name] = {"outcome": its["outcome"], "kind": its["kind"], "told": True}
     return found
 
@@ -664,10 +665,18 @@ def over_after(roll: dict[str, Any], events: list[dict[str, Any]], number: int, 
     last = max(wave["number"] for wave in roll["waves"])
     if number < last:
         return may_begin(roll, events, number + 1, cancelled)
+    return conclusion(roll, events)
+
+
+def conclusion(roll: dict[str, Any], events: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return what a roll comes to whose waves ended without a word, and why."""
     bad = _bad(roll, outcomes(events))
     if bad:
         return FAILED, "{0} failed".format(", ".join(bad))
-    return DONE, ""
+    left = remaining(roll, events)
+    if left:
+        return FAILED, "its waves ended before {0}, and no event says why".format(", ".join(left))
+    return (DONE if roll["waves"] else NOTHING), ""
 
 
 def remaining(roll: dict[str, Any], events: list[dict[str, Any]]) -> list[str]:

@@ -50,7 +50,11 @@ def write(directory: str, name: str, text: str) -> str:
 
 
 def write_plan(directory: str, roll: dict[str, Any]) -> str:
-    """Write ``plan.json``; that of an interrupted part of the same roll is kept under a number."""
+    """Write ``plan.json``; that of an interrupted part of the same roll is kept under a number.
+
+    The word to end the roll was meant for that part. One that comes from here on is meant for this plan.
+    """
+    take_back_cancel(directory)
     path = os.path.join(directory, PLAN)
     if os.path.exists(path):
         number = 1

@@ -5,13 +5,26 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
 import time
 from typing import Any, NamedTuple
 
 import requests
+import requests.adapters
+import urllib3.connection
+import urllib3.connectionpool
+import urllib3.exceptions
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import bodies
 
-#: Bodies beyond this are cut: /metrics of a large engine is a few hundred kB.
-BODY_LIMIT_BYTES = 16 * 1024 * 1024
+#: What goes wrong within requests, which does not wrap all of it.
+_TROUBLES = (
+    requests.exceptions.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,
+    ValueError,
+)
 
 
 class Answer(NamedTuple):
@@ -23,11 +36,69 @@ class Answer(NamedTuple):
     error: str
 
 
+class _Deadline:
+    """When the request under way has to be answered, on the monotonic clock."""
+
+    at = float("inf")
+
+
+class _TimedSocket(socket.socket):
+    """A socket on which all reads together end at the deadline.
+
+    A timeout of requests is one between two bytes: a server that sends one a second would be read for hours,
+    headers and body alike.
+    """
+
+    deadline: _Deadline
+
+    def recv_into(self, *given: Any) -> int:
+        """Read until the deadline at most."""
+        left = self.deadline.at - time.monotonic()
+        if left <= 0:
+            raise socket.timeout("timed out")
+        self.settimeout(min(left, 1e6))
+        return super().recv_into(*given)
+
+
+def _pool_of(deadline: _Deadline) -> type[urllib3.connectionpool.HTTPConnectionPool]:
+    """Return a kind of pool whose connections read until the deadline at most."""
+
+    class Connection(urllib3.connection.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            timeout = self.sock.gettimeout()
+            timed = _TimedSocket(fileno=self.sock.detach())
+            timed.settimeout(timeout)
+            timed.deadline = deadline
+            self.sock = timed
+
+    class Pool(urllib3.connectionpool.HTTPConnectionPool):
+        ConnectionCls = Connection
+
+    return Pool
+
+
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Opens the connections of a client."""
+
+    def __init__(self, deadline: _Deadline) -> None:
+        self._deadline = deadline
+        super().__init__()
+
+    def init_poolmanager(self, *given: Any, **more: Any) -> None:
+        """Make the pools, those for HTTP with a deadline."""
+        super().init_poolmanager(*given, **more)
+        classes = dict(self.poolmanager.pool_classes_by_scheme, http=_pool_of(self._deadline))
+        self.poolmanager.pool_classes_by_scheme = classes
+
+
 class Client:
-    """Requests that carry one API key and go to no proxy and follow no redirect."""
+    """Requests that carry one API key and go to no proxy and follow no redirect; one at a time."""
 
     def __init__(self) -> None:
+        self._deadline = _Deadline()
         self._session = requests.Session()
+        self._session.mount("http://", _Adapter(self._deadline))
         # No proxy and no .netrc of the environment: members are asked directly.
         self._session.trust_env = False
 
@@ -38,35 +109,49 @@ class Client:
         :param timeout_seconds: for the whole answer, not only between two bytes.
         """
         began = time.monotonic()
-        headers = {"Authorization": "Bearer " + api_key} if api_key else {}
+        self._deadline.at = began + timeout_seconds
+        headers = dict(bodies.WANTED)
+        if api_key:
+            headers["Authorization"] = "Bearer " + api_key
+        status, body, error = None, b"", ""
         try:
-            with self._session.request(
-                method,
-                url,
-                headers=headers,
-                json=content,
-                timeout=timeout_seconds,
-                allow_redirects=False,
-                stream=True,
-            ) as response:
-                body = b""
-                for chunk in response.iter_content(65536):
-                    body += chunk
-                    if len(body) > BODY_LIMIT_BYTES:
-                        return Answer(
-                            None, b"", time.monotonic() - began, "body over {0} bytes".format(BODY_LIMIT_BYTES)
-                        )
-                    if time.monotonic() - began > timeout_seconds:
-                        return Answer(None, b"", time.monotonic() - began, _late(timeout_seconds))
-                return Answer(response.status_code, body, time.monotonic() - began, "")
+            status, body = self._read(method, url, timeout_seconds, headers, content)
         except requests.exceptions.Timeout:
-            return Answer(None, b"", time.monotonic() - began, _late(timeout_seconds))
-        except requests.exceptions.RequestException as trouble:
-            return Answer(None, b"", time.monotonic() - began, _short(trouble))
+            error = bodies.nothing_within(timeout_seconds)
+        except requests.exceptions.InvalidHeader:
+            # Its own words repeat the key.
+            error = "the API key has characters that no header carries"
+        except bodies.BodyError as trouble:
+            error = str(trouble)
+        except _TROUBLES as trouble:
+            # Late within the body is no Timeout to requests.
+            late = time.monotonic() >= self._deadline.at
+            error = bodies.not_at_its_end_within(timeout_seconds) if late else _short(trouble)
+        return Answer(status, body, time.monotonic() - began, error)
 
-
-def _late(timeout_seconds: float) -> str:
-    return "nothing within {0:g} s".format(timeout_seconds)
+    def _read(
+        self, method: str, url: str, timeout_seconds: float, headers: dict[str, str], content: Any
+    ) -> tuple[int, bytes]:
+        with self._session.request(
+            method,
+            url,
+            headers=headers,
+            json=content,
+            timeout=timeout_seconds,
+            allow_redirects=False,
+            stream=True,
+        ) as response:
+            bodies.refuse_coding(response.headers)
+            body = bytearray()
+            for chunk in response.iter_content(65536):
+                body += chunk
+                bodies.refuse_length(len(body))
+                if time.monotonic() > self._deadline.at:
+                    raise bodies.BodyError(bodies.not_at_its_end_within(timeout_seconds))
+            # The urllib3 of older distributions takes a body that is cut for a whole one.
+            if getattr(response.raw, "length_remaining", None):
+                raise bodies.BodyError("the connection ended before the body did")
+            return response.status_code, bytes(body)
 
 
 def _short(trouble: Exception) -> str:
@@ -74,8 +159,8 @@ def _short(trouble: Exception) -> str:
     inner: BaseException = trouble
     while True:
         reason = getattr(inner, "reason", None) or inner.__cause__ or inner.__context__
-        if not isinstance(reason, BaseException):
+        # Older urllib3 tries another way to call http.client first: that TypeError is no reason.
+        if not isinstance(reason, _TROUBLES):
             break
         inner = reason
-    text = getattr(inner, "strerror", None) or str(inner)
-    return str(text) or type(inner).__name__
+    return bodies.reason(str(getattr(inner, "strerror", None) or inner), inner)

@@ -38,7 +38,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.systemd im
 #: Journal lines of a unit that are kept.
 JOURNAL_LINES = 60
 JOURNAL_SECONDS = 24 * 3600
-#: Bodies beyond this are cut in a bundle.
+#: Bodies beyond this are not kept: half of one would be read as another one.
 BODY_BYTES = 4 * 1024 * 1024
 #: What is asked of an engine and of a router once, at the end.
 ENGINE_PATHS = ("server_info",)
@@ -95,20 +95,23 @@ class Look:
     # -- over time ---------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Sample the queues at the interval until the window is over, and the nudge with it."""
+        """Sample the queues at the interval until the window is over, and the nudge with it.
+
+        The last round begins when the window is over: of slow answers, one round may outlast it, and one alone
+        shows nothing over time.
+        """
         began = time.monotonic()
         engines = [m for m in self._members if m["role"] != ROUTER and m["node_rank"] == 0]
         nudges = self._nudges()
         while True:
-            now = time.time()
+            now, elapsed = time.time(), time.monotonic() - began
             for member in engines:
                 self._sample(member, now)
             if nudges and not any(thread.ident for thread in nudges):
                 # After a first sample, so that what it does shows.
                 for thread in nudges:
                     thread.start()
-            over = time.monotonic() - began >= self._window()
-            if over and not any(thread.is_alive() for thread in nudges):
+            if elapsed >= self._window() and not any(thread.is_alive() for thread in nudges):
                 return
             time.sleep(self._options["interval_seconds"])
 
@@ -182,7 +185,9 @@ class Look:
     def _get(self, member: dict[str, Any], path: str, seconds: float, at: float, url: str = "") -> dict[str, Any]:
         """Keep the answer to a GET as an item."""
         answer = self._client.request("GET", url or "{0}/{1}".format(local_url(member), path), seconds, api_key(member))
-        body = answer.body[:BODY_BYTES].decode("utf-8", "replace")
+        if len(answer.body) > BODY_BYTES:
+            answer = answer._replace(status=None, body=b"", error="body over {0} bytes".format(BODY_BYTES))
+        body = answer.body.decode("utf-8", "replace")
         one = _bundle.item(path.replace("/", "_"), body, member["host"], member["unit"], at)
         one.update(status=answer.status, seconds=answer.seconds, error=answer.error)
         return self._keep(one)

@@ -186,7 +186,7 @@ class Machine:
         answer = self._client.request("GET", base + "/workers", QUICK_SECONDS, key)
         try:
             ids = [worker["id"] for worker in json.loads(answer.body)["workers"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return 0, "its workers cannot be listed ({0})".format(answer.error or answer.status)
         for number, worker in enumerate(ids):
             answer = self._client.request("DELETE", "{0}/workers/{1}".format(base, worker), QUICK_SECONDS, key)
@@ -222,7 +222,7 @@ class Machine:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         content = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -233,8 +233,8 @@ def wrong_workers(body: bytes, wanted: dict[str, str]) -> str:
     :param wanted: role by URL.
     """
     try:
-        workers = {worker["url"]: worker for worker in json.loads(body)["workers"]}
-    except (ValueError, KeyError, TypeError):
+        workers = {str(worker["url"]): worker for worker in json.loads(body)["workers"]}
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "no list of workers"
     missing = sorted(set(wanted) - set(workers))
     if missing:

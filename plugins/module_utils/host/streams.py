@@ -20,9 +20,8 @@ from urllib.parse import urlsplit
 import aiohttp
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _answers, _metrics, _profiles
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import ROUTER
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import bodies
 
-#: Bodies beyond this are not read on.
-BODY_LIMIT_BYTES = 16 * 1024 * 1024
 #: Seconds for /v1/loads and /metrics together; a hung engine must not hold up the others.
 SAMPLE_SECONDS = 5
 #: Connections that are being opened at a time: what is beyond a server's backlog is opened a second later.
@@ -43,10 +42,6 @@ class Exchange:
         self.error = ""
         self.dropped = False
         self.other_leg = ""
-
-
-class _BodyError(Exception):
-    """A body that is not read on."""
 
 
 class _Turn:
@@ -93,7 +88,9 @@ class Streams:
     ):
         self._members = {_profiles.name_of(member): member for member in members}
         self._urls = {name: reach(member) for name, member in self._members.items()}
-        self._headers = {"Authorization": "Bearer " + api_key} if api_key else {}
+        self._headers = dict(bodies.WANTED)
+        if api_key:
+            self._headers["Authorization"] = "Bearer " + api_key
         self._parse_metrics = parse_metrics
         self._session: aiohttp.ClientSession | None = None
         self._opening: asyncio.Semaphore | None = None
@@ -109,6 +106,7 @@ class Streams:
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
+            auto_decompress=False,
             trust_env=False,
             timeout=aiohttp.ClientTimeout(total=None),
             trace_configs=[trace],
@@ -156,8 +154,11 @@ class Streams:
             await asyncio.wait_for(self._exchange(exchange, url, body, began, drop, turn), limit)
         except asyncio.TimeoutError:
             self._late(exchange, limit_seconds, drop)
-        except (aiohttp.ClientError, OSError, ValueError, _BodyError) as trouble:
+        except (aiohttp.ClientError, OSError, ValueError, bodies.BodyError) as trouble:
             exchange.error = _short(trouble)
+            if not body.get("stream"):
+                # Half an answer is none; of a stream it is told how far it came.
+                exchange.status = None
         finally:
             turn.end()
         exchange.seconds = time.monotonic() - began
@@ -168,10 +169,10 @@ class Streams:
         if drop is not None:
             exchange.dropped = True
         elif exchange.stream.events:
-            exchange.error = "not at its end within {0:g} s".format(limit_seconds)
+            exchange.error = bodies.not_at_its_end_within(limit_seconds)
         else:
             exchange.status = None
-            exchange.error = "nothing within {0:g} s".format(limit_seconds)
+            exchange.error = bodies.nothing_within(limit_seconds)
 
     async def _exchange(
         self,
@@ -184,23 +185,26 @@ class Streams:
     ) -> None:
         assert self._session is not None  # noqa: S101 - within the context
         async with self._session.post(url, json=body, allow_redirects=False, trace_request_ctx=turn) as response:
+            bodies.refuse_coding(response.headers)
             size = 0
+            # Put together at the end: a body of many small parts would be copied with each of them.
+            parts: list[bytes] = []
             async for data in response.content.iter_any():
                 exchange.status = response.status
                 size += len(data)
-                if size > BODY_LIMIT_BYTES:
-                    raise _BodyError("body over {0} bytes".format(BODY_LIMIT_BYTES))
+                bodies.refuse_length(size)
                 if exchange.first_seconds is None and body.get("stream"):
                     exchange.first_seconds = time.monotonic() - began
                 if body.get("stream"):
                     exchange.stream.feed(data)
                 else:
-                    exchange.body += data
+                    parts.append(data)
                 if drop and exchange.stream.tokens_seen >= drop["events"]:
                     exchange.dropped = True
                     response.close()
                     return
             exchange.status = response.status
+            exchange.body = b"".join(parts)
 
     async def sample(self, engine: str) -> dict[str, Any]:
         """Return a sample of an engine: queues from ``/v1/loads`` where it exists, the rest from ``/metrics``."""
@@ -226,19 +230,19 @@ class Streams:
         try:
             return await asyncio.wait_for(self._read(url), SAMPLE_SECONDS)
         except asyncio.TimeoutError:
-            return None, b"", "nothing within {0} s".format(SAMPLE_SECONDS)
-        except (aiohttp.ClientError, OSError, ValueError, _BodyError) as trouble:
+            return None, b"", bodies.nothing_within(SAMPLE_SECONDS)
+        except (aiohttp.ClientError, OSError, ValueError, bodies.BodyError) as trouble:
             return None, b"", _short(trouble)
 
     async def _read(self, url: str) -> tuple[int | None, bytes, str]:
         assert self._session is not None  # noqa: S101 - within the context
         async with self._session.get(url, allow_redirects=False) as response:
-            body = b""
+            bodies.refuse_coding(response.headers)
+            body = bytearray()
             async for data in response.content.iter_any():
                 body += data
-                if len(body) > BODY_LIMIT_BYTES:
-                    raise _BodyError("body over {0} bytes".format(BODY_LIMIT_BYTES))
-            return response.status, body, ""
+                bodies.refuse_length(len(body))
+            return response.status, bytes(body), ""
 
 
 def _status(answer: tuple[int | None, bytes, str]) -> str:
@@ -248,8 +252,7 @@ def _status(answer: tuple[int | None, bytes, str]) -> str:
 
 
 def _short(trouble: Exception) -> str:
-    text = str(getattr(trouble, "os_error", "") or trouble)
-    return text or type(trouble).__name__
+    return bodies.reason(str(getattr(trouble, "os_error", "") or trouble), trouble)
 
 
 def allow_open_files() -> None:

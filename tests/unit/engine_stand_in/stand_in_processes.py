@@ -89,9 +89,8 @@ class Engine(Process):
         self.env: dict[str, str] = {}
         self.faults_file = stand.faults / f"{self.port}.json"
 
-    def start(self, **env: str) -> Engine:
-        """Start the process; the same ports in every incarnation."""
-        self.env.update(env)
+    def command(self) -> list[str]:
+        """Return the command that starts it."""
         command = [sys.executable, "-m", "sglang.launch_server"]
         command += ["--model-path", MODEL, "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--enable-metrics"]
@@ -100,6 +99,11 @@ class Engine(Process):
             command += ["--disaggregation-transfer-backend", "nixl"]
         if self.role == "prefill":
             command += ["--disaggregation-bootstrap-port", str(self.bootstrap_port)]
+        return [*command, *self.flags]
+
+    def start(self, **env: str) -> Engine:
+        """Start the process; the same ports in every incarnation."""
+        self.env.update(env)
         environ = {
             **os.environ,
             "PYTHONPATH": str(self.stand.installed[self.release]),
@@ -110,7 +114,7 @@ class Engine(Process):
             **self.env,
         }
         log = self.stand.folder / f"{self.role}-{self.port}.log"
-        super().__init__([*command, *self.flags], environ, log)
+        super().__init__(self.command(), environ, log)
         self.stand.processes.append(self)
         return self
 

@@ -91,6 +91,8 @@ def test_gauges_are_stale_while_loads_is_live(stand: Stand) -> None:
     )
     wait_until(lambda: pair.prefill.queues(), "request in bootstrap")
     assert pair.prefill.queues() == {"prefill_bootstrap_queue_reqs": 1}
+    (load,) = pair.prefill.get("/v1/loads").json()["loads"]
+    assert (load["num_waiting_reqs"], load["queues"]["waiting"]) == (1, 0)
     assert pair.prefill.status() == 200
     assert pair.prefill.value("sglang:num_prefill_bootstrap_queue_reqs") == 0
     assert pair.prefill.value(INFLIGHT) == 1

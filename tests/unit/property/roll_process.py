@@ -133,7 +133,8 @@ class Files:
         return roll_id
 
     def write_plan(self, directory: str, plan: dict[str, Any]) -> str:
-        """Keep a plan."""
+        """Keep a plan; what was said of the one before is forgotten."""
+        self.cancels.pop(directory, None)
         self.stage.moment(writes=True)
         self.plans.setdefault(directory, []).append(plan)
         return directory
@@ -160,10 +161,6 @@ class Files:
     def cancelled(self, directory: str) -> str:
         """Return why a roll is to end."""
         return self.cancels.get(directory, "")
-
-    def take_back_cancel(self, directory: str) -> None:
-        """Forget that."""
-        self.cancels.pop(directory, None)
 
 
 class LockFiles:
@@ -200,25 +197,27 @@ class LockFiles:
 
 
 class CachingFleet(roll_plan._Fleet):
-    """The action's view of the fleet, which does not work out anew what did not change."""
+    """The action's view of the fleet, which does not work out anew what was seen before just like this."""
 
     fleet: Fleet
-    cache: dict[tuple[str, int, str, str], dict[str, Any]]
+    #: By cluster: what was seen and asked, and the facts.
+    cache: dict[str, tuple[list[Any], dict[str, Any]]]
 
     def cluster(self, name: str, selected: bool) -> dict[str, Any]:
         """Return the facts of one cluster."""
         one = self.fleet.clusters[name]
-        told = "ok" if self.asked_well(name) else "failed"
-        hosts = set(one.hosts)
-        plain = not (hosts & self.fleet.unreachable or hosts & self.fleet.maintenance or one.faults)
-        locked = name in self.fleet.locks.get(one.lock_host, {})
-        mine = any(str(unit.ledger["run"].get("id", "")).startswith(self.run["id"] + ".") for unit in one.units)
-        if not plain or locked or mine or name in self.fleet.reservations.get(one.lock_host, {}):
+        seen = [self.seen[host] for host in one.hosts]
+        if any("unreachable" in what or what["locks"] or what["rolls"] or what["preflight"] for what in seen):
             return super().cluster(name, selected)
-        key = name, one.version, self.given["restart_when"], told
-        if key not in self.cache:
-            self.cache[key] = super().cluster(name, selected)
-        return dict(self.cache[key], selected=selected)
+        records = [record for what in seen for record in what["members"]]
+        mine = any(str(record["ledger"]["run"].get("id", "")).startswith(self.run["id"] + ".") for record in records)
+        if mine or any(self.variables[host].get("pd_maintenance") for host in one.hosts):
+            return super().cluster(name, selected)
+        asked = [*map(id, records), self.given["restart_when"], self.asked_well(name)]
+        if name not in self.cache or self.cache[name][0] != asked:
+            # The records are kept, so that no other one gets the same id.
+            self.cache[name] = asked, dict(super().cluster(name, selected), records=records)
+        return dict(self.cache[name][1], selected=selected)
 
     def asked_well(self, name: str) -> bool:
         """Tell whether the cluster answered when it was asked."""

@@ -85,6 +85,8 @@ class Observed:
         self.began = 0.0
         self.cancelled = False
         self.dead = False
+        #: It was killed when it had told already what the roll came to.
+        self.told_its_end = False
         self.ended = ""
 
     def __str__(self) -> str:
@@ -115,6 +117,8 @@ class Rules(Listener):
         self.good: dict[str, set[str]] = {}
         #: By roll: the clusters that it did well and watched to the end.
         self.proved: dict[str, set[str]] = {}
+        #: Who co-restarted a cluster last.
+        self.last_touch: dict[str, Any] = {}
         #: Clusters to which something happened since the last co-restart that ended well, besides new settings.
         self.meddled: set[str] = set()
         self.groups: dict[tuple[str, str], list[str]] = {}
@@ -210,17 +214,24 @@ class Rules(Listener):
         """
         again = {name for wave in process.plan["waves"] for name in wave["clusters"]}
         failed = {name for name, outcome in process.came_to.items() if outcome not in GOOD}
+        good = self.good.get(process.roll, set())
         for earlier in reversed(self.of_roll(process.roll)):
             if earlier is process or earlier.ended == "refused":
                 continue
-            if earlier.ended or earlier.is_alive():
+            if earlier.ended or earlier.told_its_end or earlier.is_alive():
                 break
             failed |= {
                 name
                 for name, outcome in earlier.came_to.items()
-                if outcome not in GOOD and name not in again and name not in self.good.get(process.roll, ())
+                if outcome not in GOOD and name in earlier.touched and self.is_last(process, name)
+                if name not in again and name not in good
             }
         return failed
+
+    def is_last(self, process: Observed, name: str) -> bool:
+        """Tell whether nobody but its roll co-restarted a cluster since."""
+        last = self.last_touch.get(name)
+        return isinstance(last, Observed) and last.roll == process.roll
 
     def _canaries_sang(self, process: Observed, wave: dict[str, Any]) -> None:
         options = process.options
@@ -249,7 +260,7 @@ class Rules(Listener):
             }
             sang = [name for name in proved if self.fleet.clusters[name].model == model]
             done = [name for name in planned if process.came_to.get(name) == NOTHING]
-            too_many = len(mine) > wanted - len(sang) - len(done)
+            too_many = len(mine) > wanted
             if len(planned | set(sang)) > wanted and too_many and len(sang) + len(done) < wanted:
                 self.broken("canaries first", "{} of {}, and {} sang", mine, model, sang)
 
@@ -281,6 +292,7 @@ class Rules(Listener):
 
     def before(self, cluster: Cluster, cause: Any, what: str) -> None:
         """Judge an effect of a co-restart."""
+        self.last_touch[cluster.name] = cause
         if not isinstance(cause, Observed):
             return
         name = cluster.name
@@ -369,12 +381,11 @@ class Rules(Listener):
         """
         self.fleet.happens("{}: killed", process)
         process.dead = True
-        for name in process.unwatched:
-            if not any(
-                event["event"] == "cluster_ended" and event["cluster"] == name and event["at"] >= process.began
-                for event in events
-            ):
-                process.came_to[name] = DONE
+        told = [event for event in events if event["at"] >= process.began]
+        process.told_its_end = any(event["event"] == "roll_ended" for event in told)
+        ended = {event["cluster"] for event in told if event["event"] == "cluster_ended"}
+        for name in process.unwatched - ended:
+            process.came_to[name] = DONE
 
     def ended(self, process: Observed, told: dict[str, Any], events: list[dict[str, Any]]) -> None:
         """Judge the end of a process.
@@ -421,7 +432,8 @@ class Rules(Listener):
         whole = process.ended in ("done", "nothing")
         for earlier in self.of_roll(process.roll) if whole else [process]:
             for name in earlier.touched:
-                if name not in told:
+                # Whoever came since has an end of his own for it.
+                if self.is_last(process, name) and name not in told:
                     self.broken("events", "{} of {} has none", name, earlier)
         for name, outcome in process.came_to.items():
             if told.get(name) != outcome:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import random
 import tarfile
 import types
 from pathlib import Path
@@ -62,6 +64,25 @@ def test_a_tar_from_anywhere_writes_nothing_and_is_bounded(tmp_path: Path, monke
     monkeypatch.setattr(diagnose, "BUNDLE_BYTES", 150)
     with pytest.raises(AnsibleActionFail, match="no bundle of a diagnosis"):
         diagnose.read_files(str(path))
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
+def test_a_tar_that_is_cut_or_changed_is_read_or_told(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "bundle.tar"
+    with tarfile.open(path, mode) as tar:
+        for number in range(3):
+            body = b"sglang:x 1\n" * 50 + random.Random(number).randbytes(300)
+            entry = tarfile.TarInfo("s__prefill__metrics{}.txt".format(number))
+            entry.size = len(body)
+            tar.addfile(entry, io.BytesIO(body))
+    good = path.read_bytes()
+    for seed in range(200):
+        number, changed = random.Random(seed), bytearray(good)
+        for _ in range(number.randint(1, 10)):
+            changed[number.randrange(len(changed))] = number.randrange(256)
+        path.write_bytes(changed[: number.randrange(len(changed))] if seed % 3 == 0 else changed)
+        with contextlib.suppress(AnsibleActionFail):
+            _bundle.read(diagnose.read_files(str(path)))
 
 
 def test_R6_a_host_that_does_not_answer_is_part_of_what_was_seen() -> None:

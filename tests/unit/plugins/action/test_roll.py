@@ -190,13 +190,20 @@ def test_R7_a_roll_begins_only_where_all_is_reserved(directory: str, registered:
     assert words in roll_files.events(directory)[-1]["why"]
 
 
-def test_a_roll_that_is_reserved_begins_and_forgets_an_old_cancel(directory: str) -> None:
-    (Path(directory) / "cancel").write_text("earlier")
+def test_a_roll_that_is_reserved_begins(directory: str) -> None:
     confirmed = action.ActionModule._confirm(
         given(directory), directory, {"hostvars": {"ha": {"res": {"refused": {}}}}}
     )
     assert confirmed["go"] is True
+
+
+def test_F5_a_new_plan_forgets_an_old_cancel_and_not_one_that_comes_while_it_reserves(directory: str) -> None:
+    (Path(directory) / "cancel").write_text("earlier")
+    roll_files.write_plan(directory, plan())
     assert roll_files.cancelled(directory) == ""
+    (Path(directory) / "cancel").write_text("now")
+    action.ActionModule._confirm(given(directory), directory, {"hostvars": {"ha": {"res": {"refused": {}}}}})
+    assert roll_files.cancelled(directory) == "now"
 
 
 def test_the_hosts_of_a_batch_tell_its_waves(directory: str) -> None:

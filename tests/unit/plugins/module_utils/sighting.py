@@ -28,6 +28,11 @@ COUNTERS = {
     "bootstrap_failed": "num_bootstrap_failed_reqs_total",
     "aborted": "num_aborted_requests_total",
     "generated": "generation_tokens_total",
+    "computed": 'realtime_tokens_total{mode="prefill_compute"}',
+    "cached": 'realtime_tokens_total{mode="prefill_cache"}',
+    "compiling": "num_grammar_queue_reqs",
+    "paused": "num_paused_reqs",
+    "active": 'http_requests_active{endpoint="/v1/chat/completions",method="POST"}',
     "transferred": "kv_transfer_latency_ms_count",
 }
 
@@ -138,9 +143,11 @@ def _answer(endpoint: str, status: int | None, body: Any, host: str, unit: str, 
 
 
 def _load(now: dict[str, Any]) -> dict[str, Any]:
+    # Engines count those that wait for bootstrap or KV among the waiting ones.
+    waiting = sum(now.get(name, 0) for name in ("waiting", "prefill_bootstrap", "decode_prealloc", "decode_transfer"))
     return {
         "num_running_reqs": now.get("running", 0),
-        "num_waiting_reqs": now.get("waiting", 0),
+        "num_waiting_reqs": waiting,
         "gen_throughput": now.get("throughput", 0.0),
         "disaggregation": {f"{name}_queue_reqs": now.get(name, 0) for name in QUEUES},
     }

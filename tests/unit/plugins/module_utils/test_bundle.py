@@ -86,6 +86,7 @@ def test_what_is_named_otherwise_is_left_out(name: str) -> None:
         ("# GET /health -> None None\nURLError: <refused>\n", None, "URLError: <refused>", ""),
         ("URLError: <urlopen error [Errno 111]>\n", None, "URLError: <urlopen error [Errno 111]>", ""),
         ("# 200\n{}", 200, "", "{}"),
+        ("# metrics -> 200 (. s)\nx 1", 200, "", "x 1"),
         ("HTTP/1.1 404 Not Found\ncontent-type: x\n\n{}", 404, "", "{}"),
         ("# HELP sglang:x 200\nsglang:x 1\n", 200, "", "# HELP sglang:x 200\nsglang:x 1\n"),
         ("# TYPE x counter\nx 1\n", 200, "", "# TYPE x counter\nx 1\n"),

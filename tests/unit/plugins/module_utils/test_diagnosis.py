@@ -183,6 +183,23 @@ def at_capacity(one: Sighting) -> None:
     one.numbers["decode"].update(running=512, throughput=9000.0, generated=[9000, 60000, 120000])
 
 
+def wedged(one: Sighting) -> None:
+    """Decode's HTTP side holds requests that its scheduler never takes; prefill waits for it. It served before."""
+    one.numbers["prefill"].update(prefill_bootstrap=[2, 3, 3], active=[2, 3, 3])
+    one.numbers["decode"].update(active=[2, 3, 3])
+
+
+def waiting_in_vain(one: Sighting) -> None:
+    """Clients wait on both sides, no counter rises, and no engine does anything."""
+    one.numbers["prefill"].update(prefill_bootstrap=[1, 2, 2], active=[1, 2, 2])
+    one.numbers["decode"].update(decode_prealloc=[1, 2, 2], active=[1, 2, 2])
+
+
+def prefill_alone_and_clients_wait(one: Sighting) -> None:
+    one.started("prefill", 5 * HOUR, 600, by_hand=True)
+    waiting_in_vain(one)
+
+
 def slow_timeouts(one: Sighting) -> None:
     one.numbers["decode"].update(latencies={"100.0": 900, "200.0": 900, "400.0": 912})
 
@@ -218,6 +235,7 @@ def fresh(one: Sighting) -> None:
     one.numbers["decode"].update(generated=8)
 
 
+ROUTER_SILENT = "sglang-c-router.service on r: nothing within 5 s"
 WINS = [
     (founding, "decode_only_restarts", "6 starts of it since then"),
     (founding, "decode_only_restarts", "prefill 21, decode 1"),
@@ -236,6 +254,9 @@ WINS = [
     (disagreeing, "role_disagreement", "page_size: 1 on sglang-c-prefill.service on p, 64 on"),
     (hanging, "engine_hung", "nothing within 25 s, although it answers"),
     (collective, "overlap_or_collective_hang", "GPUs at 90 % or more, running 8, no token within 12 s"),
+    (wedged, "scheduler_wedged", "sglang-c-decode.service on d holds 2 requests (http_requests_active)"),
+    (waiting_in_vain, "kv_path_broken", "no engine is at work"),
+    (prefill_alone_and_clients_wait, "prefill_only_restart", "sglang-c-prefill.service on p 1, sglang-c-decode"),
     (crashing, "crash_loop", "last: RuntimeError: CUDA out of memory"),
     (down, "engine_down", "the unit is failed (result exit-code, exit status 1)"),
     (host_gone, "engine_down", "decode http://d:30002 gave no answer, and the router counts it as unhealthy"),
@@ -283,6 +304,8 @@ RULED_OUT = [
     (founding, "role_disagreement", "alike in model_path"),
     (founding, "capacity", "0 tokens generated within 12 s"),
     (founding, "settings_drifted", "no setting is drifted"),
+    (waiting_in_vain, "scheduler_wedged", "holds 1 requests (http_requests_active)"),
+    (wedged, "healthy", "none is in any queue of its scheduler"),
     (prefill_alone, "kv_path_wedged", "has been running since"),
     (broken_path, "decode_only_restarts", "decode was started once since prefill was"),
     (broken_path, "stuck_inflight", "in flight 0, 0, 0"),
@@ -366,12 +389,99 @@ def test_H2_a_gauge_that_may_be_stale_is_neither_passed_over_nor_taken_for_stuck
     assert sighting(long).diagnose()["verdict"] == "stuck_inflight"
 
 
+@pytest.mark.parametrize(
+    ("running", "inflight", "verdict"),
+    [
+        ([0, 0, 0], [2, 2, 2], "stuck_inflight"),
+        ([0, 3, 0], [2, 5, 2], "stuck_inflight"),
+        # Those in flight may be what decode is at work on.
+        ([1, 1, 1], [2, 2, 2], "healthy"),
+        ([0, 1, 1], [2, 2, 2], "healthy"),
+        ([0, 3, 0], [2, 5, 0], "healthy"),
+    ],
+)
+def test_H3_requests_pinned_in_flight_are_seen_although_others_are_served(
+    running: list[int], inflight: list[int], verdict: str
+) -> None:
+    def served(one: Sighting) -> None:
+        abort_race(one)
+        one.numbers["prefill"].update(prefill_inflight=inflight)
+        one.numbers["decode"].update(running=running, generated=[9000, 9024, 9048])
+
+    assert sighting(served).diagnose()["verdict"] == verdict
+
+
+def test_H9_a_router_that_answers_late_once_is_not_down() -> None:
+    one = sighting(lambda one: one.http.update({("router", "health"): (None, "nothing within 5 s")}))
+    assert one.diagnose()["verdict"] == "healthy"
+    one.http["router", "workers"] = (None, "nothing within 5 s")
+    report = one.diagnose()
+    assert (report["verdict"], report["evidence_for"]) == ("router_down", [ROUTER_SILENT])
+
+
+def test_a_hang_of_which_only_the_last_scrape_was_answered_is_left_open() -> None:
+    items = [one for one in sighting(collective).items() if one["endpoint"] != "metrics" or one["at"] == NOW]
+    report = diagnose(items)
+    assert report["verdict"] == "engine_hung"
+    hang = rule(report, "overlap_or_collective_hang")
+    assert (hang["state"], "not seen over time" in hang["why"]) == (_diagnosis.OPEN, True)
+
+
 def test_H1_in_flight_that_drains_is_healthy() -> None:
     def drains(one: Sighting) -> None:
         one.numbers["prefill"].update(prefill_inflight=[17, 1, 0])
         one.numbers["decode"].update(running=[1, 0, 0], throughput=[52.36, 0.0, 0.0])
 
     assert sighting(drains).diagnose()["verdict"] == "healthy"
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        {"prefill": {"computed": [1000, 9000, 17000], "cached": 50000}},
+        {"decode": {"generated": [9000, 9400, 9900]}},
+        {"decode": {"running": [0, 1, 0]}},
+        {"prefill": {"waiting": [0, 2, 0]}},
+        {"prefill": {"prefill_bootstrap": [2, 0, 2]}, "decode": {"decode_prealloc": [2, 0, 2]}},
+        {"prefill": {"compiling": 2}},
+        {"decode": {"paused": 2}},
+    ],
+    ids=["a-long-prompt", "tokens", "running", "batches", "drained-between", "grammar", "paused"],
+)
+def test_H4_requests_that_wait_while_an_engine_works_are_no_failure(work: dict[str, dict[str, Any]]) -> None:
+    one = sighting(waiting_in_vain)
+    for role, numbers in work.items():
+        one.numbers[role].update(numbers)
+    assert one.diagnose()["verdict"] == "healthy"
+
+
+@pytest.mark.parametrize("elsewhere", ["compiling", "paused"])
+def test_H4_requests_that_wait_for_their_grammar_or_for_somebody_who_paused_do_not_make_a_scheduler_wedged(
+    elsewhere: str,
+) -> None:
+    one = sighting(wedged)
+    one.numbers["decode"][elsewhere] = 2
+    assert rule(one.diagnose(), "scheduler_wedged")["state"] == _diagnosis.OPEN
+
+
+@pytest.mark.parametrize("change", [wedged, waiting_in_vain])
+def test_H8_without_live_numbers_the_requests_that_http_holds_tell(change: Callable[[Sighting], None]) -> None:
+    def frozen(one: Sighting) -> None:
+        change(one)
+        one.loads = False
+        for role, queue in (("prefill", "prefill_bootstrap"), ("decode", "decode_prealloc")):
+            one.numbers[role][queue] = 0
+
+    report = sighting(frozen).diagnose()
+    assert report["verdict"] == "kv_path_broken"
+    # Which scheduler it is only live numbers show.
+    assert rule(report, "scheduler_wedged")["state"] == _diagnosis.OPEN
+
+    def served(one: Sighting) -> None:
+        frozen(one)
+        one.numbers["decode"].update(generated=[9000, 9100, 9200])
+
+    assert sighting(served).diagnose()["verdict"] == "healthy"
 
 
 def test_failures_of_the_past_are_told_and_do_not_condemn() -> None:

@@ -267,6 +267,8 @@ def test_R6_what_failed_before_the_controller_died_counts_where_it_is_not_done_a
     assert _roll.may_begin(resumed("rolled_back", []), [], 1, "")[0] == "failed"
     canary = resumed("rolled_back", told("a", "rolled_back"), failure_budget="3")
     assert "canary a failed" in _roll.may_begin(canary, [], 1, "")[1]
+    # Somebody co-restarted it since.
+    assert _roll.may_begin(resumed("", told("a", "failed", generation=6)), [], 1, "") == ("", "")
     # The roll ended and said so: that it goes on is a decision. One that was refused did not go on.
     ended = told("a", "rolled_back")
     assert _roll.may_begin(resumed("rolled_back", ended + ENDED), [], 1, "") == ("", "")
@@ -313,6 +315,19 @@ def test_F1_a_failure_ends_the_roll_and_tells_what_remains() -> None:
     assert outcome == "failed"
     assert "b failed, and the budget (pd_roll_failure_budget) is 0" in why
     assert _roll.remaining(roll, so_far) == ["b", "c", "d"]
+
+
+def test_a_roll_of_which_no_event_tells_the_end_is_done_only_where_nothing_remains() -> None:
+    roll = roll_of(fleet(*"ab"))
+    assert _roll.conclusion(roll, events(("a", "done"), ("b", "nothing"))) == ("done", "")
+    outcome, why = _roll.conclusion(roll, events(("a", "done")))
+    assert outcome == "failed"
+    assert "ended before b" in why
+    assert _roll.conclusion(resumed("done", told("a", "done")), events(("b", "done"), ("c", "done"))) == ("done", "")
+    nothing = fleet("a", "b", decision="nothing")
+    assert _roll.conclusion(roll_of(nothing), events()) == ("nothing", "")
+    nothing["a"] = cluster("a", decision="nothing", came_to="rolled_back")
+    assert _roll.conclusion(roll_of(nothing), events()) == ("failed", "a failed")
 
 
 def test_a_failure_budget_lets_the_roll_go_on_while_the_bounds_allow_it() -> None:

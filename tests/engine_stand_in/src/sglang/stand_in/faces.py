@@ -136,11 +136,13 @@ class Faces:
         counts = live.counts if dp_rank == 0 else dict.fromkeys(live.counts, 0)
         used = live.used_tokens if dp_rank == 0 else 0
         new = release.FACES >= "0.5.23"
+        # The real engine counts those that wait for bootstrap or KV among the waiting ones.
+        waiting = sum(counts[name] for name in ("waiting", "prefill_bootstrap", "decode_prealloc", "decode_transfer"))
         load: dict[str, Any] = {
             "timestamp": time.time(),
             "dp_rank": dp_rank,
             "num_running_reqs": counts["running"],
-            "num_waiting_reqs": counts["waiting"],
+            "num_waiting_reqs": waiting,
             "num_waiting_uncached_tokens": 0,
             "num_used_tokens": used,
             "num_total_tokens": used,

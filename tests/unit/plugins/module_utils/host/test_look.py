@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import types
 from typing import Any
 
 import pytest
@@ -90,6 +91,27 @@ def test_H2_the_look_is_long_where_only_a_gauge_says_that_a_request_is_held(see,
     one = see([member("prefill", "h")], Client(**answers))
     one._sample(one._members[0], 1.0)
     assert (one._window() >= _facts.STALE_GAUGE_SECONDS) is long
+
+
+@pytest.mark.parametrize("seconds", [0.1, 2, 30], ids=["at-once", "slow", "beyond-the-window"])
+def test_H8_also_of_slow_answers_the_first_round_and_the_last_are_a_window_apart(
+    see, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    clock = types.SimpleNamespace(now=0.0, monotonic=lambda: clock.now, time=lambda: clock.now)
+    clock.sleep = lambda given: setattr(clock, "now", clock.now + given)
+    client = Client(GET_v1_loads=(200, {"loads": []}), GET_metrics=(200, METRICS.format(0).encode()))
+    answer = client.request
+
+    def late(*given: Any) -> Any:
+        clock.sleep(seconds)
+        return answer(*given)
+
+    monkeypatch.setattr(client, "request", late)
+    monkeypatch.setattr(look, "time", clock)
+    one = see([member("prefill", "h"), member("decode", "h")], client, window_seconds=12, interval_seconds=3)
+    one._watch()
+    moments = [item["at"] for item in one._items if item["endpoint"] == "metrics"]
+    assert 12 <= max(moments) - min(moments) <= 12 + 3 + 4 * seconds
 
 
 def test_other_clusters_are_left_alone(see) -> None:

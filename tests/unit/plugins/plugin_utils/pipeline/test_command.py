@@ -130,6 +130,8 @@ def test_artifacts_are_named_by_the_roll_and_hold_nothing_of_the_environment(wor
     told = [path for path in roll.rglob("*") if path.is_file() and "swordfish" in path.read_text()]
     assert {path.relative_to(roll).parts[0] for path in told} == {"runner"}
     assert stat.S_IMODE((roll / "runner").stat().st_mode) == 0o700
+    # Where ansible-runner keeps options that the next run would read in place of its own.
+    assert not (roll / "runner/env").exists()
 
 
 def test_ansible_playbook_runs_where_the_user_is_and_his_configuration_counts(workplace: Workplace) -> None:
@@ -364,6 +366,8 @@ def test_where_the_command_was_killed_its_ansible_playbook_counts(workplace: Wor
     process.communicate()
     status = workplace.run("status").stdout
     assert f"its ansible-playbook lives: pid {playbook['pid']}" in status
+    refused = workplace.run("resume")
+    assert (refused.returncode, "is in work" in refused.stderr, len(workplace.calls())) == (1, True, 1)
     os.kill(playbook["pid"], signal.SIGKILL)
     wait_for(lambda: controller.process_start(playbook["pid"]) == "")
     status = workplace.run("status").stdout
