@@ -27,7 +27,7 @@ CELL = 500
 _BREAK = "&#8203;"
 _REFERENCE = re.compile(r"([@#!~%$^])(?=\w)")
 _LINK = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
-_FIRST = re.compile(r"^(?=[-+=#])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])")
+_FIRST = re.compile(r"^(?=[-+=#])|(?<=^\d)(?=[.)](?:\s|$))|(?<=^\d\d)(?=[.)](?:\s|$))")
 #: Underscores within a word are no markup.
 _MARKUP = re.compile(r"([\\`*\[\]~|]|(?<![^\W_])_|_(?![^\W_]))")
 

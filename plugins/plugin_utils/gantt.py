@@ -237,9 +237,10 @@ def _row(one: dict[str, Any], group: list[dict[str, Any]], y: float, scale: _Sca
                 _bar(bar["stage"], bar["began_at"], bar["ended_at"], scale, failed=bar["failed"] or bar["open"])
             )
     soak = group[-1]["soak"]
-    if soak and soak["began_at"] is not None and one["outcome"] == "done":
+    if soak and soak["began_at"] is not None and one["name"] in soak["clusters"]:
         ended_at = soak["ended_at"] if soak["ended_at"] is not None else soak["began_at"]
-        bars.append(_bar(roll_account.SOAK, soak["began_at"], ended_at, scale, failed=soak["outcome"] == "failed"))
+        failed = soak["outcome"] == "failed" and one["outcome"] in roll_account.BAD
+        bars.append(_bar(roll_account.SOAK, soak["began_at"], ended_at, scale, failed=failed))
     downtime = roll_account.downtime_of(one)
     bad = one["outcome"] in roll_account.BAD
     sign = "✗ " if bad else "✓ " if one["outcome"] == "done" else ""
@@ -284,7 +285,7 @@ def _downs(one: dict[str, Any], scale: _Scale) -> list[dict[str, Any]]:
     found = []
     for span in downtime["intervals"]:
         is_open = span["ended_at"] is None
-        known = max(one["attempts"][-1]["ended_at"], span["began_at"]) if is_open else span["ended_at"]
+        known = max(one["ended_at"] or 0.0, span["began_at"]) if is_open else span["ended_at"]
         left, right = scale.place(span["began_at"]), scale.place(known)
         words_of = "without service {0}".format(words.span(known - span["began_at"]))
         found.append(

@@ -50,7 +50,7 @@ STEPS_OF = {
 }
 
 RESUMED, WIDENED, BACK = "resumed", _scope.WHOLE_CHAIN, "rollback"
-RESUME = "ansible-playbook inferops.sglang_pd.rolling_co_restart -e pd_roll_resume={0}"
+RESUME = "ansible-playbook inferops.sglang_pd.rolling_co_restart -e pd_roll_id={0}"
 #: The year 10000, in seconds since the epoch.
 _LAST = 253_402_300_800
 #: Clusters that one command names.
@@ -223,13 +223,11 @@ def _kind(planned: dict[str, Any], seen: dict[str, Any], walks: list[list[dict[s
     before = walks[place - 1]
     if before[-1]["run"] != walks[place][-1]["run"]:
         return RESUMED
-    if seen["outcome"] == _roll_events.ROLLED_BACK and place == len(walks) - 1:
-        return BACK
     proof = _walk.STEPS.index("restart_router")
     steps = [one["step"] for one in before if one["outcome"] == _walk.FAILED and one["step"] in _walk.STEPS]
-    widened = planned["scope"].get("rule") == _scope.DECODE_ALONE and any(
-        _walk.STEPS.index(step) >= proof for step in steps
-    )
+    is_first = place == 1 or walks[place - 2][-1]["run"] != before[-1]["run"]
+    is_small = is_first and planned["scope"].get("rule") == _scope.DECODE_ALONE
+    widened = is_small and any(_walk.STEPS.index(step) >= proof for step in steps)
     return WIDENED if widened or seen["outcome"] == _roll_events.DONE else BACK
 
 
@@ -268,7 +266,8 @@ def _failures(clusters: list[dict[str, Any]], waves: list[dict[str, Any]]) -> li
     """Return what failed.
 
     :return: ``name`` (of a cluster, or "" for the soak of a wave), ``wave``, ``outcome``, ``message``, ``stopped``,
-        ``open`` (whether the cluster serves nobody, as far as is known), ``evidence`` (``where``, ``message``).
+        ``closed`` and ``open`` (whether its routers took no new work at some time, and whether nobody saw it serve
+        since), ``evidence`` (``where``, ``message``).
     """
     found = []
     # What the plan refused is among its problems.
@@ -277,15 +276,19 @@ def _failures(clusters: list[dict[str, Any]], waves: list[dict[str, Any]]) -> li
         found.append(
             {
                 **{key: one[key] for key in ("name", "wave", "outcome", "message", "stopped")},
+                "closed": bool(one["downtime"]),
                 "open": bool(one["downtime"] and one["downtime"]["open"]),
                 "evidence": _evidence(one),
             }
         )
     for wave in waves:
         soak = wave["soak"]
-        if soak and soak["outcome"] == _walk.FAILED:
+        if not soak or soak["outcome"] != _walk.FAILED:
+            continue
+        # A cluster that failed its soak says so itself.
+        if not any(one["name"] in soak["clusters"] for one in bad):
             about = {"name": "", "wave": wave["number"], "outcome": _walk.FAILED, "message": soak["message"]}
-            found.append({**about, "stopped": None, "open": False, "evidence": []})
+            found.append({**about, "stopped": None, "closed": False, "open": False, "evidence": []})
     return found
 
 
@@ -394,6 +397,8 @@ def state_after(one: dict[str, Any]) -> str:
         after = "it serves with what it had before" if not one["open"] else "it does not serve, as far as is known"
     elif one["open"]:
         after = "it does not serve, as far as is known"
+    elif one["outcome"] == INTERRUPTED and one["closed"]:
+        after = "it served when it was last asked"
     elif one["stopped"]:
         after = "its routers take requests; whether it serves is not proven"
     else:
@@ -421,12 +426,17 @@ def downtime_of(one: dict[str, Any]) -> str:
 def longest_downtime(found: dict[str, Any]) -> str:
     """Return which cluster was without service longest, and who still is."""
     known = [one for one in found["clusters"] if one["downtime"]]
-    if not known:
-        return ""
-    most = max(known, key=lambda one: float(one["downtime"]["seconds"]))
-    still = [one["name"] for one in known if one["downtime"]["open"] and one["outcome"] != WORKING]
-    text = "{0} at most ({1})".format(downtime_of(most), words.plain(most["name"]))
-    return text + ("; and still {0}".format(words.some(still)) if still else "")
+    still = [one for one in known if one["downtime"]["open"] and one["outcome"] != WORKING]
+    over = [one for one in known if not one["downtime"]["open"]]
+    said = []
+    if over:
+        most = max(over, key=lambda one: float(one["downtime"]["seconds"]))
+        said.append("{0} at most ({1})".format(downtime_of(most), words.plain(most["name"])))
+    if still:
+        seconds = max(float(one["downtime"]["seconds"]) for one in still)
+        named = words.some(one["name"] for one in still)
+        said.append("for {0} or longer, and still, as far as is known: {1}".format(words.span(seconds), named))
+    return "; ".join(said)
 
 
 def latencies(one: dict[str, Any]) -> dict[str, Any]:

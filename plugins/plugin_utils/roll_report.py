@@ -102,7 +102,8 @@ def page_of(plan: dict[str, Any] | None, found: dict[str, Any]) -> str:
     :param found: see :func:`roll_account.account`.
     """
     plan = words.whole(plan)
-    walked = [one for one in found["clusters"] if one["attempts"] or one["outcome"] == _roll_events.NOTHING]
+    told = (_roll_events.DONE, _roll_events.NOTHING)
+    walked = [one for one in found["clusters"] if one["attempts"] or one["outcome"] in told]
     walked.sort(key=lambda one: roll_account.rank(one["outcome"]))
     return report.render(
         "roll.html.j2",

@@ -99,7 +99,7 @@ def junit_of(found: dict[str, Any]) -> str:
     root = ElementTree.Element("testsuites", name=words.plain("roll " + found["roll"]), time=_time(found["seconds"]))
     for place, wave in enumerate(found["waves"]):
         mine = [one for one in found["clusters"] if (one["run"], one["wave"]) == (wave["run"], wave["number"])]
-        cases = [_case(found, one) for one in mine] + _soak(wave)
+        cases = [_case(found, one) for one in mine] + _soak(found, wave)
         if cases:
             _suite(root, place, roll_account.wave_name(found, wave), wave, cases)
     alone = [one for one in found["clusters"] if not one["wave"]]
@@ -166,10 +166,10 @@ def _told(one: dict[str, Any]) -> str:
     return words.lines("\n".join(lines), MOST)
 
 
-def _soak(wave: dict[str, Any]) -> list[ElementTree.Element]:
-    """Return a case for a soak that failed: it is of no single cluster."""
+def _soak(found: dict[str, Any], wave: dict[str, Any]) -> list[ElementTree.Element]:
+    """Return a case for a soak that failed without a cluster that did."""
     soak = wave["soak"]
-    if not soak or soak["outcome"] != _roll_events.FAILED:
+    if not any(not one["name"] and one["wave"] == wave["number"] for one in found["failures"]):
         return []
     case = ElementTree.Element("testcase", name="soak of wave {0}".format(wave["number"]), classname="roll")
     _add(case, "failure", words.plain(soak["message"]) or "failed", _roll_events.FAILED, soak["message"])

@@ -168,41 +168,47 @@ class Story:
 
         :param outcomes: by cluster: done, widened, failed, rolled_back, refused, nothing, or cut_off (the roll is
             killed amid its decodes).
+        :param soak: failed: the first of the clusters that did well fails it.
         :return: the clusters that failed.
         """
         wave = self.plan["waves"][number - 1]
         self.tell("wave_began", wave=number, kind=wave["kind"], clusters=wave["clusters"])
-        began, before, ends = self.now, len(self.events), []
+        began, before, moments, ends = self.now, len(self.events), [], {}
         for place, name in enumerate(wave["clusters"]):
             self.now = began + 0.3 * place
-            self._walk_cluster(number, name, outcomes.get(name, "done"))
-            ends.append(self.now)
-        self.now = max(ends, default=began)
+            ends[name] = self._walk_cluster(number, name, outcomes.get(name, "done"))
+            moments.append(self.now)
+        self.now = max(moments, default=began)
         self.events[before:] = sorted(self.events[before:], key=lambda event: float(event["at"]))
         if "cut_off" in [outcomes.get(name) for name in wave["clusters"]]:
             return []
-        failed = [name for name in wave["clusters"] if outcomes.get(name) in ("failed", "rolled_back", "refused")]
-        if soak and len(failed) < len(wave["clusters"]):
-            self.tell("soak_began", wave=number, clusters=wave["clusters"], seconds=wave["soak_seconds"])
+        done = [name for name, end in ends.items() if end["outcome"] == "done"]
+        if done:
+            self.tell("soak_began", wave=number, clusters=done, seconds=wave["soak_seconds"])
             self.now += wave["soak_seconds"]
-            message = "" if soak == "ok" else "request 3 of a: no answer within 35 s"
-            self.tell("soak_ended", wave=number, clusters=wave["clusters"], outcome=soak, message=message)
+            if soak == "failed":
+                message = "it failed its soak: request 3: no answer within 35 s"
+                ends[done[0]].update(outcome="failed", message=message)
+            self.tell("soak_ended", wave=number, clusters=done, outcome=soak, message=ends[done[0]]["message"])
+        for name, end in ends.items():
+            self.tell("cluster_ended", wave=number, cluster=name, **end)
+        failed = [name for name, end in ends.items() if end["outcome"] in ("failed", "rolled_back", "refused")]
         self.tell("wave_ended", wave=number, failed=failed)
         self.now += 3
         return failed
 
-    def _walk_cluster(self, wave: int, name: str, outcome: str) -> None:
+    def _walk_cluster(self, wave: int, name: str, outcome: str) -> dict[str, Any]:
+        """Walk the steps of a cluster; return what is told of it when its wave ends."""
         one = self.plan["clusters"][name]
-        end: dict[str, Any] = {"message": "", "generation": one["generation"], "stopped": outcome not in ("refused",)}
+        end: dict[str, Any] = {"outcome": outcome, "message": "", "generation": one["generation"]}
+        end.update(stopped=outcome not in ("refused", "nothing"), latency={"before": None, "after": None})
         if outcome == "nothing":
-            self.tell("cluster_ended", wave=wave, cluster=name, outcome="nothing", **dict(end, stopped=False))
-            return
+            return end
         if outcome == "refused":
             end.update(message="cluster {0} is locked by ops@other pid 4".format(name))
             self._step(wave, one, name, "lock", "refused", end["message"])
         elif outcome == "cut_off":
             self._attempt(wave, one, name, "start_decode", "")
-            return
         elif outcome in ("failed", "rolled_back"):
             message = FAILURE.format(name)
             self._attempt(wave, one, name, "start_decode", message)
@@ -214,11 +220,11 @@ class Story:
             if outcome == "widened":
                 self._attempt(wave, one, name, "requests", "8 of 8 requests failed")
             self._attempt(wave, one, name)
+            end.update(outcome="done")
         if outcome in ("done", "widened", "rolled_back"):
             before = {"median_seconds": 0.59, "p95_seconds": 0.62}
             end["latency"] = {"before": before, "after": {"median_seconds": 0.57, "p95_seconds": 0.61}}
-        word = "done" if outcome == "widened" else outcome
-        self.tell("cluster_ended", wave=wave, cluster=name, outcome=word, **end)
+        return end
 
     def _attempt(
         self, wave: int, one: dict[str, Any], name: str, fails_at: str = "", message: str | None = None

@@ -42,6 +42,11 @@ def test_any_text_in_a_cell_shows_as_it_is(way: object, text: str) -> None:
     assert cells(comment.row([way(text), "next"])) == [" ".join(text.split()), "next"]
 
 
+def test_no_cell_depends_on_who_reads_a_backslash_before_a_pipe() -> None:
+    for way in (comment.prose, comment.code):
+        assert "|" not in way("a | b \\| c \\\\| d")
+
+
 @given(text=TEXTS)
 def test_any_text_in_a_list_shows_as_it_is(text: str) -> None:
     page = RENDERER.render("- " + comment.prose("x" + text + "x"))

@@ -34,6 +34,16 @@ def test_a_row_has_its_stages_one_after_the_other_and_then_the_soak() -> None:
     assert row_of(drawn, "c2")["note"] == "✓ done, down 1 min 28 s"
 
 
+def test_a_soak_is_drawn_for_who_had_one_and_marked_for_who_failed_it() -> None:
+    story = rolled.Story(rolled.plan([["a", "b", "c"]]))
+    story.begin()
+    story.wave(1, {"c": "failed"}, soak="failed")
+    story.end("failed", "the failure budget is spent")
+    drawn = picture(story.plan, story.events)
+    soaks = {row["name"]: [bar["failed"] for bar in row["bars"] if bar["kind"] == "soak"] for row in drawn["rows"]}
+    assert soaks == {"a": [True], "b": [False], "c": []}
+
+
 def test_a_second_is_as_wide_in_one_wave_as_in_another() -> None:
     drawn = picture(*rolled.fleet(3, size=2))
     widths = [row_of(drawn, name)["bars"][1]["width"] for name in ("c1", "c2", "c3")]
@@ -164,6 +174,12 @@ EVENTS = st.lists(
     ),
     max_size=30,
 )
+
+
+def test_a_step_that_began_at_the_last_moment_is_seen() -> None:
+    story = Story().begin().wave(1, "a").begin_step(1, "a", "close")
+    (bar,) = row_of(picture(plan_of(["a"]), story.events), "a")["bars"]
+    assert bar["width"] > 0 and bar["left"] + bar["width"] <= 100
 
 
 @settings(deadline=None, max_examples=60)

@@ -46,7 +46,8 @@ def test_every_cluster_of_plan_and_events_has_one_outcome() -> None:
 
 def test_durations_and_downtime_are_those_of_the_events() -> None:
     one = by_name(account(*rolled.fleet(1)))["c1"]
-    assert one["seconds"] == pytest.approx(126.5)
+    # With its soak, which only who passed it is done after.
+    assert one["seconds"] == pytest.approx(186.5)
     # From the first close to the last router, as the requests after it were good.
     assert one["downtime"]["seconds"] == pytest.approx(88.5) and not one["downtime"]["open"]
     assert roll_account.downtime_of(one) == "1 min 28 s"
@@ -90,13 +91,22 @@ def test_evidence_that_the_message_lacks_is_there_with_its_place() -> None:
     ]
 
 
-def test_a_soak_that_failed_is_a_failure_of_its_wave() -> None:
-    story = rolled.Story(rolled.plan([["a"], ["b"]]))
+def test_a_cluster_that_failed_its_soak_is_one_failure() -> None:
+    story = rolled.Story(rolled.plan([["a", "b"]]))
     story.begin()
     story.wave(1, {}, soak="failed")
-    story.end("failed", "the soak of wave 1 failed", ["b"])
+    story.end("failed", "the failure budget is spent")
     (failure,) = account(story.plan, story.events)["failures"]
-    assert (failure["name"], failure["wave"]) == ("", 1) and "no answer within 35 s" in failure["message"]
+    assert failure["name"] == "a" and "it failed its soak: request 3: no answer within 35 s" in failure["message"]
+    assert "whether it serves is not proven" in roll_account.state_after(failure)
+
+
+def test_a_soak_that_no_cluster_answers_for_is_a_failure_of_its_wave() -> None:
+    story = Story().begin().wave(1, "a").walk(1, "a").tell("soak_began", wave=1, clusters=["a"], seconds=60)
+    story.tell("soak_ended", wave=1, clusters=["a"], outcome="failed", message="nobody could be asked")
+    story.end_cluster(1, "a").end("failed")
+    (failure,) = account(plan_of(["a"]), story.events)["failures"]
+    assert (failure["name"], failure["wave"], failure["message"]) == ("", 1, "nobody could be asked")
 
 
 def test_a_failure_before_anything_was_stopped_says_so() -> None:
@@ -135,7 +145,7 @@ def test_a_failed_second_attempt_after_the_proof_of_a_smaller_scope_is_the_whole
     of = plan_of(["a"])
     of["clusters"]["a"]["scope"] = {"rule": _scope.DECODE_ALONE, "reason": ""}
     story = Story().begin().wave(1, "a").step(1, "a", "close").step(1, "a", "requests", "failed", message="x")
-    story.step(1, "a", "close").step(1, "a", "start_decode", "failed", message="y")
+    story.step(1, "a", "close").step(1, "a", "verify", "failed", message="y")
     story.step(1, "a", "close").step(1, "a", "start_decode", "failed", message="z")
     story.end_cluster(1, "a", "failed", message="").end("failed")
     found = account(of, story.events)
@@ -150,7 +160,16 @@ def test_a_killed_roll_is_interrupted_and_says_where() -> None:
     assert outcomes(found) == {"c1": "done", "c2": "interrupted", "c3": "remains", "c4": "remains"}
     assert by_name(found)["c2"]["message"] == ("cut off at step start_decode on c2-2: not healthy yet, 20 s of 900 s")
     assert found["remaining"] == ["c2", "c3", "c4"]
-    assert found["helps"][-1]["command"].endswith("-e pd_roll_resume=20261130T170000Z-ab12cd")
+    assert found["helps"][-1]["command"].endswith("-e pd_roll_id=20261130T170000Z-ab12cd")
+
+
+def test_a_cluster_whose_steps_were_done_when_the_roll_was_killed_served_then() -> None:
+    found = account(*rolled.fleet(3, {"c2": "cut_off"}))
+    failures = {one["name"]: roll_account.state_after(one) for one in found["failures"]}
+    assert failures == {
+        "c2": "cut off in wave 2; it does not serve, as far as is known",
+        "c3": "cut off in wave 2; it served when it was last asked",
+    }
 
 
 def test_a_roll_that_goes_on_is_in_work() -> None:
@@ -217,7 +236,9 @@ def test_a_short_latency_that_doubles_by_chance_is_not_slower() -> None:
 
 def test_who_was_without_service_longest_and_who_still_is() -> None:
     found = account(*rolled.fleet(3, {"c3": "failed"}))
-    assert roll_account.longest_downtime(found) == "1 min 28 s at most (c1); and still c3"
+    assert roll_account.longest_downtime(found) == (
+        "1 min 28 s at most (c1); for 3 min 5 s or longer, and still, as far as is known: c3"
+    )
     assert roll_account.longest_downtime(account(rolled.refused(), [])) == ""
 
 

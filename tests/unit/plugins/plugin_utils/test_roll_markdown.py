@@ -119,7 +119,7 @@ def test_a_roll_that_ended_well_tells_durations_downtimes_and_latencies() -> Non
     text = roll_markdown.summary_markdown(*rolled.fleet(3, size=2))
     assert text.startswith("## ✅ Done: 3 of 3 clusters restarted\n")
     assert column(text, "Clusters", 0) == ["c1", "c2", "c3"]
-    assert column(text, "Clusters", 3) == ["2 min 6 s"] * 3
+    assert column(text, "Clusters", 3) == ["3 min 6 s", "3 min 7 s", "3 min 6 s"]
     assert column(text, "Clusters", 4) == ["1 min 28 s"] * 3
     assert column(text, "Clusters", 5) == ["0.590 s"] * 3 and column(text, "Clusters", 6) == ["0.570 s"] * 3
     assert "What failed" not in text and "Remaining" not in text
@@ -129,7 +129,7 @@ def test_a_failure_tells_its_evidence_what_remains_and_which_command_helps() -> 
     text = roll_markdown.summary_markdown(*rolled.fleet(6, {"c2": "rolled_back", "c3": "failed"}, budget=1))
     assert text.startswith("## ❌ 1 failed, 1 rolled back, 1 of 6 clusters restarted\n")
     assert "ansible-playbook inferops.sglang_pd.diagnose -e pd_diagnose_clusters=c3\n" in text
-    assert "-e pd_roll_resume=20261130T170000Z-ab12cd\n" in text
+    assert "-e pd_roll_id=20261130T170000Z-ab12cd\n" in text
     assert "CUDA error: out of memory" in text
     assert "failed in wave 2; it does not serve, as far as is known" in text
     assert "rolled back in wave 2; it serves with what it had before" in text

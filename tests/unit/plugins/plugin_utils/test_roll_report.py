@@ -65,7 +65,7 @@ def test_what_came_of_it_comes_first_then_what_helps_then_the_evidence() -> None
         "Ask why:",
         "inferops.sglang_pd.diagnose -e pd_diagnose_clusters=c3",
         "Go on with 3 clusters:",
-        "-e pd_roll_resume=20261130T170000Z-ab12cd",
+        "-e pd_roll_id=20261130T170000Z-ab12cd",
         "What failed",
         "CUDA error: out of memory",
         "What happened when",
@@ -89,9 +89,10 @@ def test_bars_downtime_and_attempts_are_told_apart_without_colours() -> None:
     page = PAGES["six"]
     for words in ("c3: decode 36 s, failed or cut off", "c2: attempt 2: rollback", "c1: soak 1 min"):
         assert "<title>{0}</title>".format(words) in page, words
-    assert "c3: without service 1 min 26 s, and nobody saw it serve again" in page
+    assert "c3: without service 3 min 32 s, and nobody saw it serve again" in page
     # Wide bars have their name on them.
     assert 'class="label decode"' in page and page.count('<line class="down"') == 8
+    assert page.count('<line class="down open"') == 1
 
 
 def test_a_latency_that_grew_by_more_than_chance_is_marked() -> None:
@@ -158,7 +159,7 @@ def test_a_thousand_failures_are_one_page_that_says_what_is_not_on_it() -> None:
     words = words_of(page)
     assert "700 more failures: result.json and plan.json have all of them." in words
     assert "960 more clusters that went wrong are in the tables only." in words
-    assert "(46,000 more characters)" in words
+    assert "(46,000 more characters)" in words and "(49,700 more characters)" in words
 
 
 def test_an_outcome_that_nobody_knows_has_its_place_on_the_page() -> None:

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import roll_result
 
 from .. import rolled
+from ..rolls import Story, plan_of
 
 #: What the xUnit plugin of Jenkins takes (junit-10.xsd), and what of it GitLab reads: attributes by element, those
 #: with a star must be there; then elements that may be in it.
@@ -115,13 +116,21 @@ def test_what_nobody_could_try_is_an_error_not_a_failure() -> None:
     assert error is not None and "pd_roll_max_unavailable" in (error.text or "")
 
 
-def test_a_soak_that_failed_is_a_case_of_its_wave() -> None:
-    story = rolled.Story(rolled.plan([["a"]]))
+def test_a_soak_that_no_cluster_answers_for_is_a_case_of_its_wave() -> None:
+    story = Story().begin().wave(1, "a").walk(1, "a").tell("soak_began", wave=1, clusters=["a"], seconds=60)
+    story.tell("soak_ended", wave=1, clusters=["a"], outcome="failed", message="nobody could be asked")
+    story.end_cluster(1, "a").end("failed")
+    root = ElementTree.fromstring(roll_result.junit(plan_of(["a"]), story.events))
+    assert verdicts(root) == {"a": "passed", "soak of wave 1": "failure"}
+
+
+def test_a_cluster_that_failed_its_soak_is_one_failure() -> None:
+    story = rolled.Story(rolled.plan([["a", "b"]]))
     story.begin()
     story.wave(1, {}, soak="failed")
-    story.end("failed", "the soak of wave 1 failed")
+    story.end("failed", "the failure budget is spent")
     root = ElementTree.fromstring(roll_result.junit(story.plan, story.events))
-    assert verdicts(root) == {"a": "passed", "soak of wave 1": "failure"}
+    assert verdicts(root) == {"a": "failure", "b": "passed"}
 
 
 def test_a_cluster_of_a_resumed_roll_is_one_case() -> None:
