@@ -24,8 +24,9 @@ from .rules import Rules, Slice
 from .world import SimulatedHost, UnreachableError, World, member_info
 
 PLAYBOOK = Path(__file__).parents[3] / "playbooks" / "co_restart.yml"
-STEP_TASKS = "tasks/co_restart_steps.yml"
-AGAIN_TASKS = "tasks/co_restart_again.yml"
+RUN_TASKS = "tasks/co_restart.yml"
+STEP_TASKS = "co_restart_steps.yml"
+AGAIN_TASKS = "co_restart_again.yml"
 INCLUDE = "ansible.builtin.include_tasks"
 IMPORT = "ansible.builtin.import_tasks"
 ACTION = "inferops.sglang_pd.co_restart"
@@ -44,14 +45,15 @@ def steps_of_playbook() -> list[str]:
     assert play["ignore_unreachable"] is True
     assert "strategy" not in play
     # Imported, not included: --start-at-task and --list-tasks see the steps.
-    attempt = ["co_restart_plan", STEP_TASKS, co_restart.CONCLUDE, _walk.UNLOCK]
-    done = [_what(task) for task in play["tasks"]]
-    assert done[:6] == ["member_info", "preflight", *attempt]
-    assert done[6:] == [AGAIN_TASKS, AGAIN_TASKS, "settings_info", "debug", co_restart.VERDICT]
+    assert [_what(task) for task in play["tasks"]] == [RUN_TASKS, co_restart.VERDICT]
     assert play["tasks"][-1]["ignore_errors"] is False
-    assert all("length > 0" in task["when"] for task in play["tasks"] if INCLUDE in task)
+    attempt = ["co_restart_plan", STEP_TASKS, co_restart.CONCLUDE, _walk.UNLOCK]
+    run = _tasks(Path(RUN_TASKS).name)
+    done = [_what(task) for task in run]
+    assert done[:6] == ["member_info", "preflight", *attempt]
+    assert done[6:] == [AGAIN_TASKS, AGAIN_TASKS, "settings_info", "debug"]
+    assert all("length > 0" in task["when"] for task in run if INCLUDE in task)
     again = _tasks(AGAIN_TASKS)
-    attempt[1] = Path(STEP_TASKS).name
     assert [_what(task) for task in again] == ["member_info", *attempt]
     steps = _tasks(STEP_TASKS)
     for task in steps:
@@ -60,7 +62,7 @@ def steps_of_playbook() -> list[str]:
 
 
 def _tasks(name: str) -> list[dict[str, Any]]:
-    with (PLAYBOOK.parent / name).open(encoding="utf-8") as source:
+    with (PLAYBOOK.parent / "tasks" / name).open(encoding="utf-8") as source:
         tasks: list[dict[str, Any]] = yaml.safe_load(source)
     return tasks
 
