@@ -34,7 +34,7 @@ options:
     description:
       - V(reserved) - for the roll in O(run); all of the clusters or none.
       - V(renewed) - the roll in O(run) has them still, and for another O(lease_seconds); never anew.
-      - V(released) - those that the roll in O(run) has.
+      - V(released) - those that the roll in O(run) has, and locks that its co-restarts left when their controller died.
       - V(unlocked) - locks and reservations are gone, whoever had them.
     type: str
     choices: [reserved, renewed, released, unlocked]
@@ -139,18 +139,20 @@ def renew(given: dict[str, Any], write: bool) -> dict[str, Any]:
 
 
 def release(given: dict[str, Any], write: bool) -> dict[str, Any]:
-    """Release the clusters that this roll has."""
+    """Release the clusters that this roll has, and locks of its co-restarts whose controller died."""
     changed = False
+    roll = given["run"]["id"]
+
+    def let_go(held: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
+        nonlocal changed
+        if held is None or not (held["run"]["id"] == roll or held["run"]["id"].startswith(roll + ".")):
+            return None, ""
+        changed = True
+        return ({} if write else None), ""
+
     for cluster in given["clusters"]:
-
-        def let_go(held: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
-            nonlocal changed
-            if held is None or held["run"]["id"] != given["run"]["id"]:
-                return None, ""
-            changed = True
-            return ({} if write else None), ""
-
-        files.change_lock(cluster, let_go, files.RESERVATIONS)
+        for directory in (files.RESERVATIONS, files.LOCKS):
+            files.change_lock(cluster, let_go, directory)
     return {"changed": changed, "refused": {}, "messages": []}
 
 

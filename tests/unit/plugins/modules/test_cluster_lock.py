@@ -72,6 +72,15 @@ def test_nobody_releases_what_another_roll_has() -> None:
     assert reserved() == {"a": "r1"}
 
 
+def test_a_roll_that_ends_takes_the_locks_of_its_dead_processes_along(folder: Path) -> None:
+    (folder / "lock").mkdir()
+    for cluster, run in (("a", "r1.2.ab"), ("b", "r17.2.ab")):
+        lock = {"run": dict(WEEKLY, id=run), "generation": 3, "since": 1.0, "deadline": 2.0}
+        (folder / "lock" / f"{cluster}.json").write_text(json.dumps(lock))
+    assert cluster_lock.release(ask(WEEKLY, "a", "b"), True)["changed"] is True
+    assert set(files.locks(files.LOCKS)) == {"b"}
+
+
 def test_force_takes_lock_and_reservation_whoever_has_them(folder: Path) -> None:
     cluster_lock.reserve(ask(WEEKLY, "a"), True)
     lock = {"run": OTHER, "generation": 3, "since": time.time(), "deadline": time.time() + 60}
