@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _roll_events
-from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import controller, roll_files
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import controller, roll_files, roll_markdown, roll_text
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils.pipeline import (
     arguments,
     collection,
@@ -105,15 +104,13 @@ class _Command:
                 raise PipelineError("no plan was made: ended by {0}; nothing was changed".format(watch.last_signal()))
             raise PipelineError(_failed_words("no plan was made", play))
         decision = str(plan.get("decision", ""))
-        markdown = roll.file(roll_files.PLAN_FOR_PEOPLE)
-        text = _content(markdown) or "\n".join(progress.plan_lines(plan)) + "\n"
+        as_json = json.dumps(plan, indent=1) + "\n"
+        _write(self.options.markdown, roll_markdown.plan_markdown(plan), "--markdown")
         if self.options.json == "-":
-            sys.stdout.write(json.dumps(plan, indent=1) + "\n")
+            sys.stdout.write(as_json)
         else:
-            sys.stdout.write(text)
-            _copy(roll.file(roll_files.PLAN), self.options.json, "--json")
-        if self.options.markdown:
-            _write(self.options.markdown, text, "--markdown")
+            _write(self.options.json, as_json, "--json")
+            sys.stdout.write("\n".join(roll_text.plan_text(plan)) + "\n")
         sys.stdout.flush()
         shown.say("plan {0}: {1}; files: {2}".format(roll.roll, decision, roll.path))
         return progress.EXIT_OF_DECISION.get(decision, progress.EXIT_ERROR)
@@ -521,25 +518,11 @@ def _failed_words(what: str, play: Play) -> str:
     )
 
 
-def _content(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as source:
-            return source.read()
-    except OSError:
-        return ""
-
-
-def _copy(source: str, target: str, option: str) -> None:
-    if target:
-        try:
-            shutil.copyfile(source, target)
-        except OSError as trouble:
-            raise PipelineError("{0} {1} cannot be written: {2}".format(option, target, trouble)) from trouble
-
-
 def _write(target: str, text: str, option: str) -> None:
+    if not target:
+        return
     try:
-        with open(target, "w", encoding="utf-8") as stream:
+        with open(target, "w", encoding="utf-8", errors="replace") as stream:
             stream.write(text)
     except OSError as trouble:
         raise PipelineError("{0} {1} cannot be written: {2}".format(option, target, trouble)) from trouble

@@ -24,6 +24,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils._roll_events im
     STOPPED,
     WORKING,
 )
+from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import roll_words
 
 #: Seconds between two lines of what a cluster waits for.
 WAITING_SECONDS = 30.0
@@ -68,19 +69,13 @@ def utc(at: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration: ``45 s``, ``2 min 5 s``, ``1 h 3 min``."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return "{0} s".format(whole)
-    if whole < 3600:
-        return "{0} min {1} s".format(*divmod(whole, 60)) if whole % 60 else "{0} min".format(whole // 60)
-    return "{0} h {1} min".format(whole // 3600, whole % 3600 // 60)
+    """Return a duration in whole seconds or more: ``45 s``, ``2 min 5 s``, ``1 h 3 min``."""
+    return roll_words.span(max(0, round(seconds)))
 
 
 def names(given: list[str]) -> str:
     """Return names in one line; of many, the first ones and how many more."""
-    shown = ", ".join(given[:MOST_NAMES])
-    return shown if len(given) <= MOST_NAMES else "{0} and {1} more".format(shown, len(given) - MOST_NAMES)
+    return roll_words.some(given, MOST_NAMES)
 
 
 def phase(step: str) -> str:
@@ -94,8 +89,8 @@ def phase(step: str) -> str:
 
 
 def first_line(message: str) -> str:
-    """Return the first line of a message."""
-    return message.strip().split("\n", 1)[0]
+    """Return the first line of a message, which may come from a host: without what a terminal would obey."""
+    return roll_words.plain(message.strip().split("\n", 1)[0])
 
 
 # -- plain lines -----------------------------------------------------------------------------
@@ -315,9 +310,9 @@ def last_words(state: dict[str, Any], standing: str, plan: dict[str, Any] | None
     if standing == REFUSED:
         problems = (plan or {}).get("problems") or []
         told = {item["message"] for item in problems}
-        lines += ["  {0}{1}".format(item["message"], _rule(item)) for item in problems]
+        lines += ["  {0}{1}".format(roll_words.plain(item["message"]), _rule(item)) for item in problems]
         if state["why"] and not any(message in state["why"] for message in told):
-            lines.append("  " + state["why"])
+            lines.append("  " + roll_words.plain(state["why"]))
         return lines
     for name, one in state["clusters"].items():
         if one["outcome"] in (FAILED, ROLLED_BACK, REFUSED):
@@ -400,22 +395,6 @@ def status_lines(
             lines += ["", "to come: {0}".format(names(waiting))]
         return lines
     return [*lines, "", *last_words(state, standing, None, go_on)]
-
-
-# -- a plan ----------------------------------------------------------------------------------
-
-
-def plan_lines(plan: dict[str, Any]) -> list[str]:
-    """Return a plan in a few lines, for where ``plan.md`` is not there."""
-    decision = plan.get("decision", "")
-    lines = ["plan {0}: {1}".format(plan.get("roll", ""), decision)]
-    lines += ["  {0}{1}".format(item.get("message", ""), _rule(item)) for item in plan.get("problems") or []]
-    lines += ["  warning: {0}".format(warning) for warning in plan.get("warnings") or []]
-    for wave in plan.get("waves") or []:
-        lines.append("  wave {0} ({1}): {2}".format(wave["number"], wave.get("kind", ""), names(wave["clusters"])))
-    for name, one in (plan.get("clusters") or {}).items():
-        lines.append("  {0}: {1}, {2}".format(name, one.get("decision", ""), first_line(str(one.get("why", "")))))
-    return lines
 
 
 def is_end(event: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import controll
 
 
 def test_a_process_that_ended_has_no_start_also_before_anybody_asked_for_it() -> None:
-    with subprocess.Popen(["sleep", "600"]) as process:
+    with subprocess.Popen(["sleep", "20"]) as process:
         assert controller.process_start(process.pid).isdigit()
         process.kill()
         # Waits, and leaves it to be asked for.

@@ -32,10 +32,11 @@ def extra_vars(call: list[str]) -> dict[str, Any]:
 def test_plan_prints_the_plan_and_tells_changes_by_its_exit_code(workplace: Workplace) -> None:
     workplace.fleet()
     done = workplace.run("plan", "-i", "hosts,", "--json", "plan.json", "--markdown", "plan.md")
-    assert (done.returncode, done.stdout) == (2, "# Plan\n\n- a\n- b\n- c\n")
+    assert done.returncode == 2
     plan = json.loads((workplace.path / "plan.json").read_text())
     assert plan["decision"] == "go"
-    assert (workplace.path / "plan.md").read_text() == done.stdout
+    assert done.stdout.splitlines()[0] == f"roll {plan['roll']}: GO"
+    assert plan["roll"] in (workplace.path / "plan.md").read_text()
     assert workplace.due() == ["a", "b", "c"]
     (call,) = workplace.calls()
     assert call[-1] == "inferops.sglang_pd.plan"
@@ -63,7 +64,7 @@ def test_a_refused_plan_and_a_refused_roll_have_an_exit_code_of_their_own(workpl
 def test_a_plan_on_standard_output_is_json_alone(workplace: Workplace) -> None:
     workplace.fleet()
     done = workplace.run("plan", "--json", "-")
-    assert json.loads(done.stdout)["decision"] == "go"
+    assert (done.returncode, json.loads(done.stdout or "{}").get("decision")) == (2, "go"), done.stderr
 
 
 def test_a_plan_is_no_roll(workplace: Workplace) -> None:

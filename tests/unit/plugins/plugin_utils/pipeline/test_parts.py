@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -153,25 +154,38 @@ def test_rolls_are_found_by_the_begin_of_their_ids(tmp_path: Path) -> None:
 # -- processes -------------------------------------------------------------------------------
 
 
-def test_descendants_are_found_and_a_pid_that_was_used_again_is_not_signalled() -> None:
-    with subprocess.Popen(["sh", "-c", "sleep 86396 & wait"]) as parent:
-        found = wait_for(
-            lambda: [one for one in processes.running_below(parent.pid) if "sleep 86396" in " ".join(one.words())]
-        )
-        assert [one.parent for one in found] == [parent.pid]
-        impostor = processes.Process(found[0].pid, 1, "S", "1")
-        assert impostor.runs() is False
-        impostor.signal(9)
-        assert found[0].runs() is True
-        processes.kill(processes.running_below(parent.pid))
-        parent.kill()
-    assert controller.process_start(found[0].pid) == ""
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start processes that end with the test, whatever becomes of it."""
+    started = []
+
+    def start_one(*command: str) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(command))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        processes.kill(processes.running_below(process.pid))
+        process.kill()
+        process.wait()
 
 
-def test_connections_that_ssh_shares_are_left_alone() -> None:
+def test_descendants_are_found_and_a_pid_that_was_used_again_is_not_signalled(
+    start: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    parent = start("sh", "-c", "sleep 86396 & wait")
+    found = wait_for(lambda: [one for one in processes.running_below(parent.pid) if one.words()[:1] == ["sleep"]])
+    assert [one.parent for one in found] == [parent.pid]
+    impostor = processes.Process(found[0].pid, 1, "S", "1")
+    assert impostor.runs() is False
+    impostor.signal(9)
+    assert found[0].runs() is True
+    processes.kill(found)
+    wait_for(lambda: controller.process_start(found[0].pid) == "")
+
+
+def test_connections_that_ssh_shares_are_left_alone(start: Callable[..., subprocess.Popen[bytes]]) -> None:
     title = "ssh: /root/.ansible/cp/0123456789 [mux]"
-    with subprocess.Popen(["bash", "-c", f"exec -a '{title}' sleep 86395"]) as shared:
-        found = wait_for(lambda: [one for one in [processes.look(shared.pid)] if one and one.words()[:1] == [title]])[0]
-        assert found.shares_connections() is True
-        assert shared.pid not in [one.pid for one in processes.running_below(os.getpid())]
-        shared.kill()
+    shared = start("bash", "-c", f"exec -a '{title}' sleep 86395")
+    wait_for(lambda: [one for one in [processes.look(shared.pid)] if one and one.words()[:1] == [title]])
+    assert shared.pid not in [one.pid for one in processes.running_below(os.getpid())]

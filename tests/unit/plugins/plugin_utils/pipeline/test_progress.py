@@ -35,7 +35,7 @@ def without_times(lines: list[str]) -> list[str]:
         (59, "59 s"),
         (60, "1 min"),
         (125, "2 min 5 s"),
-        (3600, "1 h 0 min"),
+        (3600, "1 h"),
         (7384, "2 h 3 min"),
         (-5, "0 s"),
     ],
@@ -254,12 +254,7 @@ def test_status_of_a_roll_that_ended_says_how_to_go_on() -> None:
     assert any("sglang-pd resume X" in line for line in lines)
 
 
-def test_a_plan_without_its_markdown_is_told_in_lines() -> None:
-    lines = progress.plan_lines(plan_of(["a"], skipped=("d",), warnings=["w"]))
-    assert lines == [
-        f"plan {ROLL}: go",
-        "  warning: w",
-        "  wave 1 (canary): a",
-        "  d: skip, nothing is due",
-        "  a: roll, a co-restart is due: flags differ",
-    ]
+def test_what_hosts_say_is_nothing_that_a_terminal_obeys() -> None:
+    story = Story().begin(waves=1).wave(1, "a").end_cluster(1, "a", "failed", message="\x1b[2Jgone\x07")
+    assert "\x1b" not in "".join(lines_of(story)) and "gone" in lines_of(story)[-1]
+    assert "\x1b" not in "".join("".join(row) for row in progress.rows(state_of(story), story.at))
