@@ -20,7 +20,7 @@ WARM_UP_TOKENS = 8
 STALE_GAUGE_SECONDS = 35
 #: A request that is held this long by live numbers, while its decode does nothing, is stuck.
 HELD_SECONDS = 5
-#: So many prompt tokens are computed for health checks alone.
+#: So many tokens are computed or generated within a look for health checks alone.
 CHECKED_TOKENS = 64
 #: Share of failed transfers that clients who leave do not explain.
 FAILED_SHARE = 0.05
@@ -258,6 +258,17 @@ def _rise(member: Member, name: str) -> float | None:
     return rise if rise >= 0 else None
 
 
+def _tokens(member: Member) -> float | None:
+    """Return how many tokens an engine generated for others over the look, None where that was not seen.
+
+    The one counter rises when a request ends, the other one with each batch, those of health checks among them.
+    """
+    ended, batches = _rise(member, _metrics.GENERATED_COUNTER), _rise(member, _metrics.DECODED)
+    if ended is None or batches is None:
+        return None
+    return max(ended, batches if batches > CHECKED_TOKENS else 0.0)
+
+
 def _sum(numbers: list[float | None]) -> float | None:
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
@@ -348,8 +359,9 @@ def routed_requests_fail(o: Observation) -> Fact:
     bad = ([nudge] if nudge.holds is False else []) + [one for one in (now, ever, vain) if one.holds]
     if bad:
         return Fact(True, "; ".join(one.words for one in bad))
-    if nudge.holds or (ever.holds is False and decode_served(o).holds):
-        return Fact(False, nudge.words if nudge.holds else decode_served(o).words + "; " + now.words)
+    proved = kv_path_proved(o)
+    if proved.holds and (nudge.holds or ever.holds is False):
+        return Fact(False, nudge.words if nudge.holds else proved.words + "; " + now.words)
     return Fact(None, "no request went through the KV path while it was watched")
 
 
@@ -378,7 +390,15 @@ def kv_path_proved(o: Observation) -> Fact:
     nudge, served = nudge_served(o), decode_served(o)
     if nudge.holds is not None:
         return nudge
-    return served
+    newer = prefill_restarted_alone(o)
+    if not served.holds or not newer.holds:
+        return served
+    # What decodes served of an earlier prefill proves nothing of this one.
+    done = [_counter(member, _metrics.TRANSFERRED_COUNTER) for member in _serving(o, PREFILL)]
+    words = "{0}; transfers completed by prefill since its start: {1}".format(
+        newer.words, ", ".join("unknown" if number is None else "{0:g}".format(number) for number in done)
+    )
+    return Fact(None if None in done else all(done), words)
 
 
 def _live_over_time(member: Member) -> bool:
@@ -431,15 +451,17 @@ def requests_wait_in_vain(o: Observation) -> Fact:
     if not any(held.values()):
         return Fact(False if held and None not in held.values() else None, words)
     for member in members:
-        tokens, computed = _rise(member, _metrics.GENERATED_COUNTER), _rise(member, _metrics.COMPUTED_COUNTER)
+        tokens = _tokens(member)
         if tokens is None:
             return Fact(None, "{0}; no counters of {1} over time".format(words, member["where"]))
         if _held_elsewhere(member):
             return Fact(None, "{0}; {1}".format(words, _held_elsewhere(member)))
-        if (computed or 0) > CHECKED_TOKENS:
+        if (_rise(member, _metrics.COMPUTED) or 0) > CHECKED_TOKENS:
             # What becomes of it is not known yet: clients who try again make prefill compute in vain.
             return Fact(None, "{0}; {1} computes meanwhile".format(words, member["where"]))
-        if tokens or any(sample["running"] or sample["waiting"] for sample in member["samples"]):
+        # A gauge may be frozen since the last batch.
+        live = [sample for sample in member["samples"] if sample["live"]]
+        if tokens or any(sample["running"] or sample["waiting"] for sample in live):
             return Fact(False, "{0}; {1} is at work meanwhile".format(words, member["where"]))
     return Fact(True, words + "; no engine is at work", next(where for where, number in held.items() if number))
 
@@ -448,7 +470,7 @@ def scheduler_takes_nothing(o: Observation) -> Fact:
     """An engine's HTTP side holds requests all the time, and its scheduler has none of them."""
     seen, unknown = [], []
     for member in _serving(o):
-        active, tokens = _active(member), _rise(member, _metrics.GENERATED_COUNTER)
+        active, tokens = _active(member), _tokens(member)
         if not _live_over_time(member) or tokens is None or active is None:
             unknown.append(member["where"])
             continue
@@ -498,17 +520,20 @@ def inflight_held(o: Observation) -> Fact:
 
 
 def _held_beside_idle_decodes(o: Observation, prefill: Member) -> bool:
-    """Tell whether a prefill held requests in flight, again and again, while no decode waited for any.
+    """Tell whether no decode held a request, again and again, within the time that a prefill held some in flight.
 
     So those are told that are pinned while others flow: the one request that a diagnosis sends, for one.
     """
     series = [member["samples"] for member in _serving(o, DECODE)]
-    if not series or not all(samples and all(sample["live"] for sample in samples) for samples in series):
+    held = [sample["at"] for sample in prefill["samples"] if sample["prefill_inflight"]]
+    if not held or not series or not all(sample["live"] for samples in series for sample in samples):
         return False
     times = []
-    for one in prefill["samples"]:
-        beside = [min(samples, key=lambda sample: abs(sample["at"] - one["at"])) for samples in series]
-        if one["prefill_inflight"] and not any(_metrics.pending(sample) for sample in beside):
+    for one in series[0]:
+        # Each host samples in its own time.
+        beside = [min(samples, key=lambda sample: abs(sample["at"] - one["at"]), default=None) for samples in series]
+        idle = not any(sample is None or _metrics.pending(sample) for sample in beside)
+        if idle and held[0] - HELD_SECONDS < one["at"] < held[-1] + HELD_SECONDS:
             times.append(one["at"])
     return bool(times) and times[-1] - times[0] >= HELD_SECONDS
 
@@ -544,10 +569,12 @@ def queues_empty(o: Observation) -> Fact:
 
 def requests_flow(o: Observation) -> Fact:
     """Decodes generate tokens."""
-    rise = _sum([_rise(member, _metrics.GENERATED_COUNTER) for member in _serving(o, DECODE)])
+    rise = _sum([_tokens(member) for member in _serving(o, DECODE)])
     for member in _serving(o, DECODE):
+        # Gauges that stay alike are frozen: the last batch may be hours ago.
+        moved = len({(sample["running"], sample["throughput"]) for sample in member["samples"]}) > 1
         for sample in member["samples"]:
-            if sample["running"] and sample["throughput"] > 0:
+            if sample["running"] and sample["throughput"] > 0 and (sample["live"] or moved):
                 words = "{0}: running {1:g}, {2:.0f} tokens/s".format(
                     member["where"], sample["running"], sample["throughput"]
                 )

@@ -37,8 +37,10 @@ ABORTED_COUNTER = "sglang:num_aborted_requests_total"
 GENERATED_COUNTER = "sglang:generation_tokens_total"
 #: Counts the transfers that a prefill completed.
 TRANSFERRED_COUNTER = "sglang:kv_transfer_latency_ms_count"
-#: Counts tokens batch by batch, by how they came about; only those that a prefill computed are collected.
-COMPUTED_COUNTER, COMPUTED_MODE = "sglang:realtime_tokens_total", "prefill_compute"
+#: Counts tokens batch by batch; other counters rise when requests end. In :func:`totals` its name is followed by how
+#: the tokens came about: those of prompts that were computed (cached ones are no work), those that were generated.
+BATCH_COUNTER = "sglang:realtime_tokens_total"
+COMPUTED, DECODED = BATCH_COUNTER + " prefill_compute", BATCH_COUNTER + " decode"
 #: Requests in places that ``/v1/loads`` does not count: their grammar is compiled, or somebody paused the engine.
 HELD_GAUGES = ("sglang:num_grammar_queue_reqs", "sglang:num_paused_reqs")
 #: Requests that the HTTP side holds: it writes them as they come and go, unlike the scheduler's gauges.
@@ -148,8 +150,8 @@ def sample_of(total: dict[str, float] | None) -> dict[str, Any] | None:
 def _collect(values: dict[str, dict[str, float]], name: str, labels: dict[str, str], value: float) -> None:
     if labels.get("priority") or not abs(value) < NUMBER_LIMIT:
         return
-    if name == COMPUTED_COUNTER and labels.get("mode") != COMPUTED_MODE:
-        return
+    if name == BATCH_COUNTER:
+        name = "{0} {1}".format(name, labels.get("mode"))
     if name == LATENCY_BUCKETS:
         name = latency_bucket(labels.get("le", ""))
     if name == ACTIVE_GAUGE and labels.get("endpoint") in COMPLETIONS:

@@ -132,7 +132,10 @@ def _member(host: str, unit: str, items: list[dict[str, Any]], parse: Parse) -> 
 
 
 def _samples(items: list[dict[str, Any]], parse: Parse) -> list[dict[str, Any]]:
-    """Return a sample for each round: live numbers where there are any, counters from the scrape beside them."""
+    """Return a sample for each round: live numbers where there are any, counters from the scrape beside them.
+
+    Of an engine that has live numbers, rounds without them are left out: gauges are of another time.
+    """
     rounds: dict[float, dict[str, dict[str, Any]]] = {}
     for one in items:
         if one["endpoint"] in ("v1_loads", "metrics"):
@@ -147,7 +150,7 @@ def _samples(items: list[dict[str, Any]], parse: Parse) -> list[dict[str, Any]]:
             continue
         stale = {name: gauges[name] for name in _metrics.QUEUES} if gauges else {}
         samples.append(dict(gauges, **(live or {}), at=at, live=live is not None, gauges=stale))
-    return samples
+    return [sample for sample in samples if sample["live"]] or samples
 
 
 def _totals(one: dict[str, Any], parse: Parse) -> dict[str, float] | None:

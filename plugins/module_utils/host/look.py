@@ -24,7 +24,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
 )
 from ansible_collections.inferops.sglang_pd.plugins.module_utils._topology import DECODE, PREFILL, ROUTER
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, processes, resources
-from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.http import Client
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.http import Answer, Client
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.machine import (
     QUICK_SECONDS,
     SAMPLE_SECONDS,
@@ -45,6 +45,8 @@ ENGINE_PATHS = ("server_info",)
 ROUTER_PATHS = ("readiness", "liveness", "workers", "v1/models")
 #: What the bootstrap server tells of all its ranks.
 ROUTE = "/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1"
+#: How often something is asked whose silence would be evidence: on a busy host one answer may be late.
+ATTEMPTS = 2
 #: Private values shorter than this are no secrets, and would tear words apart where they are hidden.
 SECRET_LENGTH = 6
 
@@ -104,9 +106,9 @@ class Look:
         engines = [m for m in self._members if m["role"] != ROUTER and m["node_rank"] == 0]
         nudges = self._nudges()
         while True:
-            now, elapsed = time.time(), time.monotonic() - began
+            elapsed = time.monotonic() - began
             for member in engines:
-                self._sample(member, now)
+                self._sample(member, time.time())
             if nudges and not any(thread.ident for thread in nudges):
                 # After a first sample, so that what it does shows.
                 for thread in nudges:
@@ -170,7 +172,7 @@ class Look:
         if member["role"] == ROUTER:
             self._get(member, "health", QUICK_SECONDS, now)
             for path in ROUTER_PATHS:
-                self._get(member, path, QUICK_SECONDS, now)
+                self._get(member, path, QUICK_SECONDS, now, attempts=ATTEMPTS)
             url = "http://{0}:{1}/metrics".format(local_address(member), member["metrics_port"])
             one = self._get(member, "metrics", SAMPLE_SECONDS, now, url)
             one["breakers"] = _observations.breakers_of(one["body"], self._parse)
@@ -182,15 +184,26 @@ class Look:
             url = "http://{0}:{1}".format(local_address(member), member["bootstrap_port"])
             self._get(member, "bootstrap_route", QUICK_SECONDS, now, url + ROUTE)
 
-    def _get(self, member: dict[str, Any], path: str, seconds: float, at: float, url: str = "") -> dict[str, Any]:
+    def _get(
+        self, member: dict[str, Any], path: str, seconds: float, at: float, url: str = "", attempts: int = 1
+    ) -> dict[str, Any]:
         """Keep the answer to a GET as an item."""
-        answer = self._client.request("GET", url or "{0}/{1}".format(local_url(member), path), seconds, api_key(member))
+        url = url or "{0}/{1}".format(local_url(member), path)
+        answer = self._answer(url, seconds, api_key(member), attempts)
         if len(answer.body) > BODY_BYTES:
             answer = answer._replace(status=None, body=b"", error="body over {0} bytes".format(BODY_BYTES))
         body = answer.body.decode("utf-8", "replace")
         one = _bundle.item(path.replace("/", "_"), body, member["host"], member["unit"], at)
         one.update(status=answer.status, seconds=answer.seconds, error=answer.error)
         return self._keep(one)
+
+    def _answer(self, url: str, seconds: float, key: str, attempts: int) -> Answer:
+        """Return the first answer to a GET, or the last reason why there is none."""
+        answer = self._client.request("GET", url, seconds, key)
+        while answer.status is None and attempts > 1:
+            attempts -= 1
+            answer = self._client.request("GET", url, seconds, key)
+        return answer
 
     def _add(self, endpoint: str, content: Any, member: dict[str, Any]) -> None:
         self._keep(_bundle.item(endpoint, content, member["host"], member["unit"], time.time()))
@@ -228,7 +241,7 @@ class Look:
             if prefill["role"] == PREFILL and prefill["cluster"] == decode["cluster"]:
                 host = prefill["url"].split("://", 1)[-1].rsplit(":", 1)[0]
                 url = "http://{0}:{1}/health".format(host, prefill["bootstrap_port"])
-                answer = self._client.request("GET", url, QUICK_SECONDS)
+                answer = self._answer(url, QUICK_SECONDS, "", ATTEMPTS)
                 detail = answer.error or "HTTP {0}".format(answer.status)
                 found.append({"unit": prefill["unit"], "url": url, "good": answer.status == 200, "detail": detail})
         return found

@@ -206,6 +206,8 @@ class Cluster:
         unit = self.units[role]
         engine = self.engines.get(role)
         port = engine.port if engine else self.router_port
+        # What begins otherwise shapes the stand-in, and no engine has it.
+        carried = {name: value for name, value in self.environment.items() if engine and name.startswith("SGLANG_")}
         unit.member = {
             "cluster": self.name,
             "role": role,
@@ -225,7 +227,7 @@ class Cluster:
             "settings": {"model_path": MODEL},
             "version": self.release,
             "exec_start": self._command(role),
-            "environment": {k: v for k, v in self.environment.items() if k.startswith("SGLANG_") and engine},
+            "environment": carried,
             "private_names": [],
             "secret_names": [],
             "configuration": "deployed",
@@ -353,13 +355,19 @@ class Cluster:
         requests.delete(f"{self.url}/workers/{worker}", timeout=PATIENCE_SECONDS).raise_for_status()
         wait_until(lambda: all(one["id"] != worker for one in self.workers()), "worker gone")
 
-    def clients(self, count: int, patience_seconds: float = PATIENCE_SECONDS, **more: Any) -> None:
-        """Let clients send requests one after the other until the end of the run."""
+    def clients(
+        self, count: int, patience_seconds: float = PATIENCE_SECONDS, within_seconds: float = 0.0, **more: Any
+    ) -> None:
+        """Let clients send requests one after the other until the end of the run.
+
+        :param within_seconds: in which they begin, each at its own moment.
+        """
         for _ in range(count):
             over = threading.Event()
             seed = self.number.random()
 
             def work(over: threading.Event = over, seed: float = seed) -> None:
+                over.wait(seed * within_seconds)
                 while not over.is_set():
                     with contextlib.suppress(OSError):
                         one = Call(self.url + CHAT, chat(f"of {seed}", **{"tokens": 20, **more}))
@@ -385,6 +393,16 @@ class Cluster:
             if one.is_alive():
                 one.leave()
         self.calls = []
+
+    def recover(self) -> None:
+        """Take clients and faults away: those that are reversible leave a cluster as good as new."""
+        self.leave()
+        for engine in self.engines.values():
+            engine.faults()
+        for unit in self.units.values():
+            unit.notice()
+            if unit.state["active_state"] == "deactivating":
+                unit.state.update(active_state="active", sub_state="running")
 
     def close(self) -> None:
         """End everything."""

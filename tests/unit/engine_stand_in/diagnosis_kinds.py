@@ -151,9 +151,11 @@ def fresh(cluster: Cluster) -> dict[str, Any]:
 
 @kind("capacity", reversible=True)
 def capacity(cluster: Cluster) -> dict[str, Any]:
-    cluster.prefill.faults(transfer_seconds=0.5 + cluster.number.random())
+    seconds = 1.5 + cluster.number.random()
+    cluster.prefill.faults(transfer_seconds=seconds)
     cluster.decode.faults(tokens_per_second=2000)
-    cluster.clients(cluster.number.randint(24, 40), tokens=8)
+    # All at once, they would come and go in step, and the queue would be empty between them.
+    cluster.clients(cluster.number.randint(24, 40), within_seconds=seconds, tokens=8)
     wait_until(lambda: cluster.prefill.queues().get("prefill_inflight_queue_reqs", 0) > 12, "a long queue")
     return {}
 

@@ -26,11 +26,17 @@ MODEL = "/models/tiny"
 PATIENCE_SECONDS = 60
 
 
+#: Ports below those that Linux gives to connections: one of these may be taken before an engine is started again.
+PORTS = range(10000, 32768)
+
+
 def free_port() -> int:
     """Return a port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(holds: Callable[[], Any], what: str) -> Any:

@@ -3,7 +3,8 @@
 """The diagnosis of stand-in clusters with all kinds of faults: expected against found.
 
 ``SGLANG_PD_DIAGNOSES=20`` sets how many runs of each kind there are; ``SGLANG_PD_DIAGNOSES_OF=name,name`` chooses
-kinds, ``SGLANG_PD_DIAGNOSES_SEED`` another beginning, ``SGLANG_PD_DIAGNOSES_FILE`` where the matrix is written.
+kinds, ``SGLANG_PD_DIAGNOSES_SEED`` another beginning, ``SGLANG_PD_DIAGNOSES_AT_A_TIME`` how many kinds are played at
+the same time, ``SGLANG_PD_DIAGNOSES_FILE`` where the matrix is written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,8 +28,12 @@ SEED = int(os.environ.get("SGLANG_PD_DIAGNOSES_SEED", "0"))
 AT_A_TIME = int(os.environ.get("SGLANG_PD_DIAGNOSES_AT_A_TIME", "6"))
 #: Verdicts on clusters that serve, if slowly: to call one of these healthy is wrong, but leaves nobody without service.
 SERVES = ("capacity",)
+#: Runs of a cluster that is as good as new after each.
+RUNS_OF_A_CLUSTER = 5
 #: Share of right verdicts that is wanted.
 RIGHT = 0.95
+#: In place of the verdict of a run that came to none.
+BROKEN_OFF = "broken off"
 
 
 class Judged:
@@ -58,17 +62,17 @@ class Judged:
 
 
 def play(one: Kind, folder: Path, installed: dict[str, Path], clusters: list[Cluster], judged: Judged) -> None:
-    """Play the runs of a kind."""
+    """Play the runs of a kind.
+
+    :param clusters: those whose processes are known to the looks, see :func:`places`.
+    """
     cluster: Cluster | None = None
     with stand(folder, installed) as made:
         for turn in range(RUNS):
             number = random.Random(f"{one.name} {turn} {SEED}")
-            began = time.monotonic()
             try:
-                if cluster is None or not one.reversible or turn % 5 == 0:
-                    if cluster is not None:
-                        cluster.close()
-                        clusters.remove(cluster)
+                if cluster is None or not one.reversible or turn % RUNS_OF_A_CLUSTER == 0:
+                    end(cluster, clusters)
                     cluster = new(one, turn, number, made)
                     clusters.append(cluster)
                     cluster.co_restart()
@@ -76,24 +80,20 @@ def play(one: Kind, folder: Path, installed: dict[str, Path], clusters: list[Clu
                 cluster.served(number.randint(1, 8))
                 report = cluster.diagnose(**one.break_it(cluster))
                 result = {"verdict": report["verdict"], "lines": _diagnosis.describe(report)}
-                cluster.leave()
-                for engine in cluster.engines.values():
-                    engine.faults()
-                for unit in cluster.units.values():
-                    unit.notice()
-                    if unit.state["active_state"] == "deactivating":
-                        unit.state.update(active_state="active", sub_state="running")
+                cluster.recover()
             except Exception:  # one run that breaks off is a finding, and the others go on
-                result = {"verdict": "broken off", "lines": traceback.format_exc().splitlines()}
-                if cluster is not None:
-                    cluster.close()
-                    clusters.remove(cluster)
-                    cluster = None
-            seconds = time.monotonic() - began
-            judged.add(kind=one.name, turn=turn, expected=one.expected, seconds=seconds, **result)
-        if cluster is not None:
-            cluster.close()
-            clusters.remove(cluster)
+                result = {"verdict": BROKEN_OFF, "lines": traceback.format_exc().splitlines()}
+                end(cluster, clusters)
+                cluster = None
+            judged.add(kind=one.name, turn=turn, expected=one.expected, **result)
+        end(cluster, clusters)
+
+
+def end(cluster: Cluster | None, clusters: list[Cluster]) -> None:
+    """End a cluster, where there is one."""
+    if cluster is not None:
+        cluster.close()
+        clusters.remove(cluster)
 
 
 def new(one: Kind, turn: int, number: random.Random, made: Stand) -> Cluster:
@@ -115,7 +115,7 @@ def test_what_is_wrong_with_a_cluster_is_found(tmp_path: Path, installed: dict[s
         for task in tasks:
             task.result()
     print(judged.words())
-    broken_off = [one["kind"] for one in judged.wrong if one["verdict"] == "broken off"]
+    broken_off = [one["kind"] for one in judged.wrong if one["verdict"] == BROKEN_OFF]
     assert not broken_off
     called_healthy = [
         one["kind"] for one in judged.wrong if one["verdict"] == "healthy" and one["expected"] not in SERVES

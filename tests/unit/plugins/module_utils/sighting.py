@@ -29,6 +29,7 @@ COUNTERS = {
     "aborted": "num_aborted_requests_total",
     "generated": "generation_tokens_total",
     "computed": 'realtime_tokens_total{mode="prefill_compute"}',
+    "decoded": 'realtime_tokens_total{mode="decode"}',
     "cached": 'realtime_tokens_total{mode="prefill_cache"}',
     "compiling": "num_grammar_queue_reqs",
     "paused": "num_paused_reqs",

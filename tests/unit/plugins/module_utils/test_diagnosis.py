@@ -16,7 +16,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _hypotheses,
 )
 
-from .sighting import HOUR, INFO, NOW, Sighting, diagnose
+from .sighting import HOUR, INFO, NOW, UNITS, Sighting, diagnose
 
 RECORDED = Path(__file__).resolve().parents[3] / "recorded" / "captures"
 
@@ -411,6 +411,45 @@ def test_H3_requests_pinned_in_flight_are_seen_although_others_are_served(
     assert sighting(served).diagnose()["verdict"] == verdict
 
 
+def test_H3_they_are_seen_although_each_host_samples_in_its_own_time() -> None:
+    one = sighting(abort_race)
+    one.numbers["decode"].update(decode_transfer=[0, 1, 0], generated=[9000, 9000, 9024])
+    items = one.items()
+    for role, moments in (("prefill", (-12, -9, -3)), ("decode", (-12, -4, 0))):
+        of_role = [
+            item for item in items if item["unit"] == UNITS[role] and item["endpoint"] in ("v1_loads", "metrics")
+        ]
+        for turn, item in enumerate(of_role):
+            item["at"] = NOW + moments[turn // 2]
+    assert diagnose(items)["verdict"] == "stuck_inflight"
+
+
+def test_H8_gauges_that_are_frozen_since_the_last_batch_are_no_work() -> None:
+    def frozen(one: Sighting) -> None:
+        prefill_alone_and_clients_wait(one)
+        one.loads = False
+        one.numbers["prefill"].update(prefill_bootstrap=0)
+        one.numbers["decode"].update(decode_prealloc=0, running=1, throughput=31.0)
+
+    assert sighting(frozen).diagnose()["verdict"] == "prefill_only_restart"
+
+    def works(one: Sighting) -> None:
+        frozen(one)
+        one.numbers["prefill"].update(transferred=[3, 4, 4])
+        one.numbers["decode"].update(running=[1, 2, 1], throughput=[31.0, 60.0, 58.0], decoded=[900, 1400, 1900])
+
+    assert sighting(works).diagnose()["verdict"] == "healthy"
+
+
+@pytest.mark.parametrize(("transferred", "verdict"), [(0, "unproven"), (2, "healthy")])
+def test_H5_what_decode_served_of_an_earlier_prefill_proves_nothing_of_this_one(transferred: int, verdict: str) -> None:
+    def idle(one: Sighting) -> None:
+        one.started("prefill", 5 * HOUR, 600, by_hand=True)
+        one.numbers["prefill"].update(transferred=transferred)
+
+    assert sighting(idle).diagnose()["verdict"] == verdict
+
+
 def test_H9_a_router_that_answers_late_once_is_not_down() -> None:
     one = sighting(lambda one: one.http.update({("router", "health"): (None, "nothing within 5 s")}))
     assert one.diagnose()["verdict"] == "healthy"
@@ -531,6 +570,29 @@ def test_H5_missing_pieces_never_make_a_broken_cluster_healthy(without: str) -> 
         items = [one for one in sighting(change).items() if one["endpoint"] != without]
         report = diagnose(items)
         assert not report["healthy"], (change.__name__, without)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        founding,
+        vanished,
+        prefill_alone,
+        broken_path,
+        abort_race,
+        wedged,
+        waiting_in_vain,
+        prefill_alone_and_clients_wait,
+    ],
+)
+def test_H5_one_number_that_came_too_late_never_makes_a_broken_cluster_healthy(
+    change: Callable[[Sighting], None],
+) -> None:
+    items = sighting(change).items()
+    for late in [one for one in items if one["endpoint"] in ("v1_loads", "metrics")]:
+        silent = dict(late, status=None, body="", error="nothing within 5 s")
+        report = diagnose([silent if one is late else one for one in items])
+        assert not report["healthy"], (late["unit"], late["endpoint"], late["at"] - NOW)
 
 
 def test_the_rules_name_facts_and_hypotheses_that_exist() -> None:

@@ -38,9 +38,11 @@ def test_H8_requests_that_wait_for_their_bootstrap_are_counted_once() -> None:
     assert more["waiting"] == 3
 
 
-def test_of_the_tokens_of_batches_those_that_were_computed_are_collected() -> None:
+def test_the_tokens_of_batches_are_told_by_how_they_came_about() -> None:
     lines = [f'sglang:realtime_tokens_total{{mode="{mode}"}} {number}\n' for mode, number in MODES.items()]
-    assert _metrics.totals("".join(lines), parse) == {_metrics.COMPUTED_COUNTER: 3}
+    found = _metrics.totals("".join(lines), parse)
+    assert found is not None
+    assert (found[_metrics.COMPUTED], found[_metrics.DECODED]) == (3, 7)
 
 
 def test_requests_for_tokens_are_told_from_others_that_http_holds() -> None:

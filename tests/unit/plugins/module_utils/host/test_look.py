@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import types
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _facts
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import look
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.http import Answer
 from prometheus_client.parser import text_string_to_metric_families
 
 from ...fleet import member
@@ -110,8 +112,27 @@ def test_H8_also_of_slow_answers_the_first_round_and_the_last_are_a_window_apart
     monkeypatch.setattr(look, "time", clock)
     one = see([member("prefill", "h"), member("decode", "h")], client, window_seconds=12, interval_seconds=3)
     one._watch()
-    moments = [item["at"] for item in one._items if item["endpoint"] == "metrics"]
-    assert 12 <= max(moments) - min(moments) <= 12 + 3 + 4 * seconds
+    for unit in {item["unit"] for item in one._items}:
+        moments = [item["at"] for item in one._items if item["unit"] == unit]
+        assert 12 <= max(moments) - min(moments) < 12 + 3 + 4 * seconds
+
+
+@pytest.mark.parametrize(("late", "reached"), [(1, True), (2, False)])
+def test_H8_one_late_answer_of_a_bootstrap_server_or_a_router_is_no_evidence(see, late: int, reached: bool) -> None:
+    members = [member("prefill", "h"), member("decode", "h"), member("router", "h")]
+    client = Client(GET_health=(200, b""), GET_workers=(200, {"workers": []}))
+    answer, asked = client.request, collections.Counter[str]()
+
+    def request(method: str, url: str, *given: Any) -> Any:
+        asked[url] += 1
+        if url.endswith((":8998/health", "/workers")) and asked[url] <= late:
+            return Answer(None, b"", 5.0, "nothing within 5 s")
+        return answer(method, url, *given)
+
+    client.request = request  # type: ignore[method-assign]
+    items = {item["endpoint"]: item for item in see(members, client).items()}
+    assert json.loads(items["reach.json"]["body"])[0]["good"] is reached
+    assert (items["workers"]["status"] == 200) is reached
 
 
 def test_other_clusters_are_left_alone(see) -> None:
