@@ -67,6 +67,7 @@ class ActionModule(ActionBase):
                 "state": ON_HOSTS[given["step"]],
                 "run": given["roll"]["run"],
                 "reason": given["take_over"],
+                "gone": given["roll"].get("gone", []),
                 "lease_seconds": given["lease_seconds"],
             },
             task_vars=task_vars,
@@ -101,6 +102,13 @@ class ActionModule(ActionBase):
                 refused.append("{0} cannot be asked: {1}".format(host, registered.get("msg", "no answer")))
             for cluster, holder in registered.get("refused", {}).items():
                 refused.append("cluster {0} is in roll {1}".format(cluster, holder))
+            for cluster, latest in registered.get("announced", {}).items():
+                if latest != roll["clusters"][cluster]["announced"]:
+                    refused.append(
+                        "cluster {0} was co-restarted by another run while this roll was planned: plan it again".format(
+                            cluster
+                        )
+                    )
         if refused:
             return _end_of_roll(directory, roll, _roll.REFUSED, "; ".join(refused))
         return {"go": roll["decision"] == "go", "over": False}
@@ -115,7 +123,8 @@ class ActionModule(ActionBase):
         for wave in roll["waves"]:
             if wave["number"] in mine:
                 inventory = {name: roll["inventory"][name] for name in wave["clusters"]}
-                waves.append(dict(wave, inventory=inventory, purpose=roll["purpose"], restart_when=_when(roll, wave)))
+                of_roll = {"roll": roll["roll"], "purpose": roll["purpose"], "restart_when": _when(roll, wave)}
+                waves.append(dict(wave, inventory=inventory, **of_roll))
         return {"waves": waves}
 
     @staticmethod

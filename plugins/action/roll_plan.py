@@ -11,7 +11,14 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.inferops.sglang_pd.plugins.action import co_restart_plan
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _lock, _plan, _profiles, _roll, _topology
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
+    _ledger,
+    _lock,
+    _plan,
+    _profiles,
+    _roll,
+    _topology,
+)
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters, roll_files, roll_markdown, roll_text
 
 display = Display()
@@ -83,9 +90,9 @@ class ActionModule(ActionBase):
         walked = _still_walked(directory, run)
         if walked:
             return dict(result, failed=True, msg=walked)
-        facts = _Fleet(given, task_vars["hostvars"], wanted, in_play, run).clusters(set(chosen))
+        fleet = _Fleet(given, task_vars["hostvars"], wanted, in_play, run)
         roll = _roll.make_roll(
-            facts,
+            fleet.clusters(set(chosen)),
             {
                 "roll": run["id"],
                 "made_at": round(time.time(), 3),
@@ -115,6 +122,7 @@ class ActionModule(ActionBase):
             hosts=[host for batch in roll["batches"] for host in batch["hosts"]],
             batch_sizes=[len(batch["hosts"]) for batch in roll["batches"]],
             reserve=_to_reserve(roll, wanted),
+            gone=fleet.gone,
         )
 
 
@@ -143,14 +151,10 @@ def _unwritable(trouble: OSError) -> str:
 
 
 def _to_reserve(roll: dict[str, Any], wanted: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
-    """Return the clusters of all models that the roll touches, by the host that holds their locks."""
-    rows = roll["clusters"]
-    models = {row["model"] for row in rows.values() if row["wave"]}
+    """Return the clusters that a roll reserves, by the host that holds their locks."""
     found: dict[str, list[str]] = {}
-    for name, row in rows.items():
-        # Of one that is in maintenance the host may be gone, and nobody rolls it.
-        if row["model"] in models and row["decision"] != _roll.MAINTENANCE:
-            found.setdefault(min(wanted[name][_topology.PREFILL]), []).append(name)
+    for name in _roll.to_reserve(roll):
+        found.setdefault(min(wanted[name][_topology.PREFILL]), []).append(name)
     return found
 
 
@@ -174,7 +178,7 @@ class _Fleet:
             [host for host in hosts if host in in_play], self.variables, given["members"], given["preflight"]
         )
         self.run = run
-        self.gone_from_rolls = co_restart_plan.gone_owners(self.seen, "rolls")
+        gone_from_rolls = co_restart_plan.gone_owners(self.seen, "rolls")
         self.asked = {
             "run": run,
             "stages": [],
@@ -187,6 +191,8 @@ class _Fleet:
             "restore": None,
             "follows": None,
         }
+        #: Owners of locks and reservations whose processes are gone.
+        self.gone = sorted({*gone_from_rolls, *self.asked["gone_owners"]})
 
     def clusters(self, chosen: set[str]) -> dict[str, dict[str, Any]]:
         """Return the facts that :func:`_roll.make_roll` wants, by cluster."""
@@ -215,11 +221,13 @@ class _Fleet:
             "hosts": hosts,
             "condition": serves,
             "evidence": evidence,
+            "answers": bool(proof and proof["outcome"] == "ok"),
             "maintenance": self.maintenance(hosts),
             "reserved": self.reserved(name, roles),
             "selected": selected,
             "came_to": _roll.came_to(records, self.run["id"]),
             "generation": max((record["ledger"]["generation"] for record in records), default=0),
+            "announced": self.announced(roles, records),
             "interrupted": _roll.was_interrupted(records, self.run["id"]),
             "settings": [row for host in hosts for row in self.settings(host, name, records)],
             "expected_seconds": _roll.expected_seconds(records),
@@ -257,9 +265,16 @@ class _Fleet:
         seen = self.seen.get(min(roles.get(_topology.PREFILL) or [""]), {})
         held = seen.get("rolls", {}).get(name)
         wanted = {"run": self.run, "generation": 0, "lease_seconds": 0}
-        gone = "gone" if held and held["run"]["owner"] in self.gone_from_rolls else ""
+        gone = "gone" if held and held["run"]["owner"] in self.gone else ""
         lock, message = _lock.acquire(held, wanted, seen.get("now", 0.0), self.given["take_over"] or gone)
         return "" if lock else message
+
+    @staticmethod
+    def announced(roles: dict[str, list[str]], records: list[dict[str, Any]]) -> int:
+        """Return the latest generation that the host of a cluster's lock knows of, one that only began included."""
+        lock_host = min(roles.get(_topology.PREFILL) or [""])
+        ledgers = [record["ledger"] for record in records if record["member"]["host"] == lock_host]
+        return max(map(_ledger.latest, ledgers), default=0)
 
     def settings(self, host: str, cluster: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the settings of a cluster on a host that are not live."""

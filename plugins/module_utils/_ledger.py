@@ -88,6 +88,11 @@ def fenced_off_by(ledger: dict[str, Any], generation: int, run_id: str) -> dict[
     return dict(fence["run"])
 
 
+def latest(ledger: dict[str, Any]) -> int:
+    """Return the latest generation that a ledger knows of: the one on record, or one that was only announced."""
+    return max(int(ledger["generation"]), int(ledger["fence"]["generation"]) if ledger["fence"] else 0)
+
+
 def begin(
     ledger: dict[str, Any],
     generation: int,

@@ -54,7 +54,8 @@ def make_plan(
         (always, when_due, first_start), ``resume_limit_seconds``, ``take_over`` (reason or
         ""), ``accepted`` (names of rules, see :func:`_preflight.split`), ``options`` (numbers
         that the steps read), ``gone_owners`` (owners of locks that the controller knows to be
-        dead), ``decode_alone`` (whether the cluster opted in), ``restore`` (None, or
+        dead), ``roll`` (id of the roll that must have reserved the cluster, "" outside of rolls),
+        ``decode_alone`` (whether the cluster opted in), ``restore`` (None, or
         ``generation``, 0 for the last good one, and ``automatic``), ``follows`` (None, or the
         generation of this run's attempt before).
     :return: ``decision`` (``go``, ``refused``, ``nothing``), ``problems`` (with ``refused``),
@@ -80,7 +81,7 @@ def make_plan(
     result["problems"] += refusing + _problems_of_ports(records)
     result["problems"] += _problems_of_attempt(cluster, records, asked)
     problems_of_lock, lock_message = _lock_now(cluster, records, seen, asked)
-    result["problems"] += problems_of_lock
+    result["problems"] += problems_of_lock + _problems_of_reservation(cluster, records, seen, asked)
     result["problems"] += _problems_of_stages(cluster, stages, records, asked)
     result["warnings"] = _warnings(records) + [_accepted(item) for item in accepted]
     if result["problems"]:
@@ -114,7 +115,7 @@ def make_plan(
     result["warnings"] += [_accepted(item) for item in accepted]
     if refusing:
         return dict(result, decision="refused", problems=refusing)
-    generation = 1 + max(max(r["ledger"]["generation"], _fence(r["ledger"])) for r in records)
+    generation = 1 + max(_ledger.latest(record["ledger"]) for record in records)
     return dict(
         result,
         decision="go",
@@ -182,7 +183,7 @@ def _problems_of_attempt(cluster: str, records: list[dict[str, Any]], asked: dic
     """Return why an attempt may not follow the one before: another run came in between."""
     if not asked["follows"]:
         return []
-    latest = max(max(r["ledger"]["generation"], _fence(r["ledger"])) for r in records)
+    latest = max(_ledger.latest(record["ledger"]) for record in records)
     if latest == asked["follows"]:
         return []
     return [
@@ -221,10 +222,6 @@ def _accepted(item: dict[str, str]) -> str:
 def lock_host(members: list[dict[str, Any]]) -> str:
     """Return the host that holds the cluster's lock: that of its first prefill, by name."""
     return str(min(m["host"] for m in members if m["role"] == PREFILL))
-
-
-def _fence(ledger: dict[str, Any]) -> int:
-    return int(ledger["fence"]["generation"]) if ledger["fence"] else 0
 
 
 def _gather(
@@ -346,6 +343,28 @@ def _lock_now(
             host,
         )
     ], ""
+
+
+def _problems_of_reservation(
+    cluster: str, records: list[dict[str, Any]], seen: dict[str, dict[str, Any]], asked: dict[str, Any]
+) -> list[dict[str, str]]:
+    """Return why a roll may not go on with a cluster: it is reserved for another one by now, or for none."""
+    roll = asked.get("roll", "")
+    if not roll or not any(record["member"]["role"] == PREFILL for record in records):
+        return []
+    host = lock_host([record["member"] for record in records])
+    held = seen[host]["rolls"].get(cluster)
+    if held and held["run"]["id"] == roll:
+        return []
+    return [
+        problem(
+            "one roll at a time",
+            "cluster {0} is not reserved for roll {1} any more: {2}".format(
+                cluster, roll, "it is in roll " + _lock.describe(held) if held else "somebody unlocked it"
+            ),
+            host,
+        )
+    ]
 
 
 def _gone(records: list[dict[str, Any]], seen: dict[str, dict[str, Any]], asked: dict[str, Any]) -> str:

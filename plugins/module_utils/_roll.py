@@ -189,10 +189,11 @@ def make_roll(
     """Return the plan of a roll, as it is in ``plan.json``; docs/rolling.md describes it.
 
     :param clusters: of the inventory, by name: ``plan`` (see :func:`_plan.make_plan`), ``model``,
-        ``domains``, ``hosts``, ``condition`` and ``evidence``, ``maintenance`` (why, or ""),
+        ``domains``, ``hosts``, ``condition`` and ``evidence``, ``answers`` (requests that were sent to it),
+        ``maintenance`` (why, or ""),
         ``reserved`` (who else rolls it, or ""), ``selected``, ``came_to`` (what this roll made of it
         already, see :func:`came_to`), ``interrupted`` (whether it had begun with it and died), ``generation``
-        (on record), ``settings``, ``expected_seconds``.
+        (on record), ``announced`` (generation, to the host of its lock), ``settings``, ``expected_seconds``.
     :param asked: ``roll``, ``made_at``, ``owner``, ``purpose``, ``options``: ``max_unavailable``
         and ``max_unavailable_per_domain`` ("" for no bound), ``canary`` (names),
         ``canaries_per_model``, ``batch``, ``failure_budget``, ``repair``, ``soak_seconds``,
@@ -219,7 +220,7 @@ def make_roll(
         "clusters": rows,
     }
     if not problems:
-        problems += _refusals(clusters, rows)
+        problems += _refusals(clusters, rows, options)
     rolling = [name for name, row in rows.items() if row["decision"] == ROLL]
     if not problems and rolling:
         problems += _too_little(rows, rolling, options)
@@ -307,8 +308,10 @@ def _row(one: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
         "hosts": one["hosts"],
         "condition": one["condition"],
         "evidence": one["evidence"],
+        "answers": one["answers"],
         "interrupted": one["interrupted"],
         "on_record": one["generation"],
+        "announced": one["announced"],
         "decision": decision,
         "why": why,
         "wave": 0,
@@ -335,25 +338,53 @@ def _row(one: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _refusals(clusters: dict[str, dict[str, Any]], rows: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+def _refusals(
+    clusters: dict[str, dict[str, Any]], rows: dict[str, dict[str, Any]], options: dict[str, Any]
+) -> list[dict[str, str]]:
     """Return why nothing may be rolled: a cluster that cannot be, or one that another roll has."""
     found = []
     for name, row in rows.items():
         if row["decision"] == REFUSED:
             found += clusters[name]["plan"]["problems"]
-    models = {row["model"] for row in rows.values() if row["decision"] == ROLL}
-    for name, row in rows.items():
-        if row["model"] in models and clusters[name]["reserved"]:
+    rolling = [name for name, row in rows.items() if row["decision"] == ROLL]
+    for name, group in _sharing(rows, rolling, options).items():
+        if clusters[name]["reserved"]:
             found.append(
                 problem(
                     "one roll at a time",
-                    "cluster {0} of model {1} is in roll {2}: two rolls would take away more together than each may. "
+                    "cluster {0} of {1} {2} is in roll {3}: two rolls would take away more together than each may. "
                     "Resume that one, or if it is dead: inferops.sglang_pd.unlock".format(
-                        name, row["model"], clusters[name]["reserved"]
+                        name, group[0][:-1], group[1], clusters[name]["reserved"]
                     ),
                 )
             )
     return found
+
+
+def _sharing(
+    rows: dict[str, dict[str, Any]], names: Iterable[str], options: dict[str, Any]
+) -> dict[str, tuple[str, str]]:
+    """Return the clusters that count against the same bounds as others, and one of the groups that they share."""
+    touched = {group for name in names for group in _groups(rows[name]) if _bound(group, options)}
+    found = {}
+    for name, row in rows.items():
+        shared = [group for group in _groups(row) if group in touched]
+        if shared:
+            found[name] = shared[0]
+    return found
+
+
+def to_reserve(roll: dict[str, Any]) -> list[str]:
+    """Return the clusters that no other roll may take away meanwhile: all that count against the bounds of this one."""
+    rows = roll["clusters"]
+    shared = _sharing(rows, [name for name, row in rows.items() if row["wave"]], roll["options"])
+    # Of one that is in maintenance the host may be gone, and nobody rolls it.
+    return [name for name in shared if rows[name]["decision"] != MAINTENANCE]
+
+
+def _bound(group: tuple[str, str], options: dict[str, Any]) -> str:
+    """Return the bound of a group, "" where there is none."""
+    return str(options["max_unavailable" if group[0] == "models" else "max_unavailable_per_domain"])
 
 
 def _groups(row: dict[str, Any]) -> list[tuple[str, str]]:
@@ -367,8 +398,8 @@ def _most(rows: dict[str, dict[str, Any]], options: dict[str, Any]) -> dict[tupl
     for row in rows.values():
         for group in _groups(row):
             found.setdefault(group, {"of": 0, "most": 0})["of"] += 1
-    for (kind, _name), one in found.items():
-        bound = options["max_unavailable" if kind == "models" else "max_unavailable_per_domain"]
+    for group, one in found.items():
+        bound = _bound(group, options)
         # A bound of none would forbid every co-restart.
         one["most"] = count_of(bound, one["of"], 1) if bound else one["of"]
     return found
@@ -388,12 +419,10 @@ def _is_away(row: dict[str, Any]) -> bool:
 
 def _too_little(rows: dict[str, dict[str, Any]], rolling: list[str], options: dict[str, Any]) -> list[dict[str, str]]:
     """Return why the fleet has too little capacity for a roll to begin."""
-    touched = {group for name in rolling for group in _groups(rows[name])}
     found = []
-    for name, row in rows.items():
-        if row["decision"] == MAINTENANCE or row["condition"] == SERVES or not touched & set(_groups(row)):
-            continue
-        if _may_repair(row, options):
+    for name in _sharing(rows, rolling, options):
+        row = rows[name]
+        if row["decision"] == MAINTENANCE or row["condition"] == SERVES or _may_repair(row, options):
             continue
         found.append(
             problem(
@@ -403,12 +432,16 @@ def _too_little(rows: dict[str, dict[str, Any]], rolling: list[str], options: di
                 "pd_roll_repair=true".format(name, row["model"], row["evidence"]),
             )
         )
-    repaired = [name for name in rolling if rows[name]["condition"] != SERVES]
-    if not found and set(rolling) - set(repaired):
+    if not found:
+        repaired = {name for name in rolling if rows[name]["condition"] != SERVES}
         away = [name for name, row in rows.items() if _is_away(row) and name not in repaired]
-        healthy = [name for name in rolling if name not in repaired]
-        found += _over(rows, away, healthy, options)
+        found += _over(rows, away, [name for name in rolling if _takes(rows[name])], options)
     return found
+
+
+def _takes(row: dict[str, Any]) -> bool:
+    """Tell whether a co-restart of a cluster takes something away: also one that is not as it should be may answer."""
+    return bool(row["condition"] == SERVES or row["answers"])
 
 
 def _may_repair(row: dict[str, Any], options: dict[str, Any]) -> bool:
@@ -456,19 +489,23 @@ def _waves(
     """
     ordered = _neighbours_together(rows, rolling, options["canary"])
     down = [name for name in ordered if rows[name]["condition"] != SERVES]
-    serving = [name for name in ordered if name not in down]
+    # Of what is to be repaired, some may answer all the same: these come later, and within the bounds.
+    silent = [name for name in down if not _takes(rows[name])]
+    serving = [name for name in ordered if rows[name]["condition"] == SERVES]
     canaries = _canaries(rows, serving, done, options)
     size = count_of(options["batch"], len(rolling), 1)
+    bounds = _most(rows, options)
     # Those that were repaired are back by then.
-    away = [name for name, row in rows.items() if _is_away(row) and name not in down]
+    away = {name for name, row in rows.items() if _is_away(row)} - set(down)
     waves: list[dict[str, Any]] = []
     for kind, names, base in (
-        (REPAIR, down, [*away, *down]),
-        (CANARY, canaries, away),
+        (REPAIR, silent, away | set(silent)),
+        (REPAIR, [name for name in down if _takes(rows[name])], away),
+        (CANARY, [name for name in serving if name in canaries], away),
         (BATCH, [name for name in serving if name not in canaries], away),
     ):
-        for chosen in _fill(rows, names, base, size, options):
-            waves.append(_wave(len(waves) + 1, kind, chosen, rows, base, options))
+        for chosen in _fill(rows, names, base, size, bounds):
+            waves.append(_wave(len(waves) + 1, kind, chosen, rows, base, bounds, options))
     return waves
 
 
@@ -479,7 +516,8 @@ def _neighbours_together(rows: dict[str, dict[str, Any]], names: list[str], firs
         for host in rows[name]["hosts"]:
             of_host.setdefault(host, []).append(name)
     placed: dict[str, None] = {}
-    for start in [*(name for name in first if name in names), *names]:
+    known = set(names)
+    for start in [*(name for name in first if name in known), *names]:
         waiting = [start]
         while waiting:
             name = waiting.pop(0)
@@ -492,37 +530,42 @@ def _neighbours_together(rows: dict[str, dict[str, Any]], names: list[str], firs
 
 def _canaries(
     rows: dict[str, dict[str, Any]], serving: list[str], done: list[str], options: dict[str, Any]
-) -> list[str]:
+) -> set[str]:
     """Return the clusters that go first: those named, else so many of each model that has more than that."""
     if options["canary"]:
-        return [name for name in serving if name in options["canary"]]
+        return set(options["canary"])
     of_model: dict[str, list[str]] = {}
-    for name in [*(name for name in done if name not in serving), *serving]:
+    for name in dict.fromkeys([*done, *serving]):
         of_model.setdefault(rows[name]["model"], []).append(name)
     many = options["canaries_per_model"]
-    chosen = {name for names in of_model.values() if len(names) > many for name in names[:many]}
-    return [name for name in serving if name in chosen]
+    return {name for names in of_model.values() if len(names) > many for name in names[:many]}
 
 
 def _fill(
-    rows: dict[str, dict[str, Any]], names: list[str], base: list[str], size: int, options: dict[str, Any]
+    rows: dict[str, dict[str, Any]],
+    names: list[str],
+    base: set[str],
+    size: int,
+    bounds: dict[tuple[str, str], dict[str, int]],
 ) -> Iterable[list[str]]:
     """Yield waves of at most ``size`` clusters that keep within the bounds, in order as far as these allow."""
-    bounds = _most(rows, options)
+    away = _away(rows, base)
     left = list(names)
     while left:
-        counts = _away(rows, base)
+        counts = dict(away)
         chosen: list[str] = []
         for name in left:
             if len(chosen) == size:
                 break
-            groups = _groups(rows[name])
-            # One that is away already takes nothing more away.
-            if name in base or all(counts.get(group, 0) < bounds[group]["most"] for group in groups):
+            if name in base:
+                # One that is away already takes nothing more away.
                 chosen.append(name)
-                if name not in base:
-                    for group in groups:
-                        counts[group] = counts.get(group, 0) + 1
+                continue
+            groups = _groups(rows[name])
+            if all(counts.get(group, 0) < bounds[group]["most"] for group in groups):
+                chosen.append(name)
+                for group in groups:
+                    counts[group] = counts.get(group, 0) + 1
         yield chosen
         taken = set(chosen)
         left = [name for name in left if name not in taken]
@@ -533,10 +576,11 @@ def _wave(
     kind: str,
     names: list[str],
     rows: dict[str, dict[str, Any]],
-    base: list[str],
+    base: set[str],
+    bounds: dict[tuple[str, str], dict[str, int]],
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    bounds, counts = _most(rows, options), _away(rows, {*base, *names})
+    counts = _away(rows, {*base, *names})
     unavailable: dict[str, dict[str, dict[str, int]]] = {"models": {}, "domains": {}}
     for group in sorted({group for name in names for group in _groups(rows[name])}):
         unavailable[group[0]][group[1]] = dict(bounds[group], clusters=counts[group])

@@ -83,7 +83,7 @@ def findings(records: list[dict[str, Any]]) -> list[dict[str, str]]:
             )
         if unit["active_state"] == "active" and ledger["incarnation"] != unit["invocation_id"]:
             found.append(_finding(REPLACED, member, "{0} was restarted outside of a co-restart".format(name)))
-        elif ledger["fence"] and ledger["fence"].get("closed") == unit["invocation_id"]:
+        elif ledger["fence"] and ledger["fence"].get("closed") and ledger["fence"]["closed"] == unit["invocation_id"]:
             found.append(
                 _finding(CLOSED, member, "{0} gave up its workers for a run that never came to it".format(name))
             )

@@ -47,6 +47,13 @@ options:
     description: After this time others may have the clusters.
     type: float
     default: 43200
+  gone:
+    description:
+      - Owners of whom the controller knows that their processes are gone. What they have is taken over by
+        O(state=reserved) without a reason.
+    type: list
+    elements: str
+    default: []
   reason:
     description:
       - Why clusters of another owner are taken. Needed for O(state=unlocked); with O(state=reserved) it takes over a
@@ -74,6 +81,12 @@ refused:
   description: Who has the clusters that could not be reserved or renewed, by cluster.
   returned: always
   type: dict
+announced:
+  description:
+    - By cluster, the latest generation of which the ledgers on this host knew, whether on record or only announced.
+      What is not as the plan of a roll saw it was co-restarted since.
+  returned: with O(state=reserved)
+  type: dict
 messages:
   description: What was taken over or taken away.
   returned: always
@@ -96,28 +109,64 @@ NO_REASON = (
 
 def reserve(given: dict[str, Any], write: bool) -> dict[str, Any]:
     """Reserve all clusters, or none of them."""
-    refused, messages, changed = {}, [], False
+    refused, messages, announced = {}, [], {}
+    before: dict[str, dict[str, Any] | None] = {}
+    ledgers: dict[str, list[dict[str, Any]]] = {}
+    for member in files.members():
+        ledgers.setdefault(member["cluster"], []).append(files.ledger(member["unit"]))
     for cluster in given["clusters"]:
-        wanted = {"run": given["run"], "generation": 0, "lease_seconds": given["lease_seconds"]}
-        granted: list[bool] = []
-
-        def acquire(
-            held: dict[str, Any] | None, wanted: dict[str, Any] = wanted, granted: list[bool] = granted
-        ) -> tuple[dict[str, Any] | None, str]:
-            lock, message = _lock.acquire(held, wanted, time.time(), given["reason"])
-            granted.append(lock is not None)
-            return (lock if write else None), message
-
-        message = files.change_lock(cluster, acquire, files.RESERVATIONS)
-        if granted[0]:
-            changed = True
-            messages += [message] if message else []
-        else:
+        announced[cluster] = max(map(_ledger.latest, ledgers.get(cluster, [])), default=0)
+        lock, held, message = _reserve(cluster, given, write)
+        if lock:
+            before[cluster] = held
+        if lock and lock["taken_over_from"]:
+            busy = _co_restarted_by(cluster, given)
+            if busy:
+                lock, message = None, busy
+            elif write:
+                # Whoever had it may be alive, and about to lock the cluster: that one meets this fence.
+                for ledger in ledgers.get(cluster, []):
+                    files.write_ledger(_ledger.announce(ledger, announced[cluster] + 1, given["run"]))
+        if lock is None:
             refused[cluster] = message
+        elif message:
+            messages.append(message)
     if refused and write:
-        release(given, write)
-        changed = False
-    return {"changed": changed, "refused": refused, "messages": messages}
+        _give_back(before)
+    changed = bool(given["clusters"]) and not refused
+    return {"changed": changed, "refused": refused, "messages": messages, "announced": announced}
+
+
+def _reserve(
+    cluster: str, given: dict[str, Any], write: bool
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+    """Return the reservation of a cluster, the one before it, and a message; none means that another roll has it."""
+    wanted = {"run": given["run"], "generation": 0, "lease_seconds": given["lease_seconds"]}
+    found: list[dict[str, Any] | None] = []
+
+    def acquire(held: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
+        is_gone = held is not None and held["run"]["owner"] in given["gone"]
+        reason = given["reason"] or ("its owner's process is gone from the controller" if is_gone else "")
+        lock, message = _lock.acquire(held, wanted, time.time(), reason)
+        found.extend([lock, held])
+        return (lock if write else None), message
+
+    message = files.change_lock(cluster, acquire, files.RESERVATIONS)
+    return found[0], found[1], message
+
+
+def _give_back(before: dict[str, dict[str, Any] | None]) -> None:
+    """Leave reservations as they were: whoever had one may be at work."""
+    for cluster, held in before.items():
+        files.change_lock(cluster, lambda _mine, held=held: (held or {}, ""), files.RESERVATIONS)
+
+
+def _co_restarted_by(cluster: str, given: dict[str, Any]) -> str:
+    """Return who is co-restarting a cluster right now, or ""."""
+    held = files.locks().get(cluster)
+    if not held or held["deadline"] <= time.time() or held["run"]["owner"] in given["gone"]:
+        return ""
+    return "{0}, and is being co-restarted: wait for the end of that".format(_lock.describe(held))
 
 
 def renew(given: dict[str, Any], write: bool) -> dict[str, Any]:
@@ -190,6 +239,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["reserved", "renewed", "released", "unlocked"], "required": True},
             "run": {"type": "dict", "required": True},
             "lease_seconds": {"type": "float", "default": 43200},
+            "gone": {"type": "list", "elements": "str", "default": []},
             "reason": {"type": "str", "default": ""},
         },
         supports_check_mode=True,

@@ -109,6 +109,12 @@ options:
         a roll does once and not for each wave.
     type: dict
     default: {}
+  roll:
+    description:
+      - Id of the roll that must have reserved the clusters. One that is reserved for another roll by now, or was
+        unlocked, is refused. Not asked for where empty.
+    type: str
+    default: ""
   resume_limit_seconds:
     description: An interrupted run that began longer ago is not resumed; the whole chain starts anew.
     type: int

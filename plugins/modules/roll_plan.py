@@ -179,6 +179,11 @@ batch_sizes:
   returned: always
   type: list
   elements: int
+gone:
+  description: Owners of locks and reservations whose processes are gone from this controller.
+  returned: always
+  type: list
+  elements: str
 reserve:
   description: Clusters to be reserved, by the host that holds their locks.
   returned: always

@@ -20,7 +20,7 @@ RUN = "r.1.ab"
 def plan(kind: str = "batch", **more: Any) -> dict[str, Any]:
     """Return the plan of a roll with two waves; a and b are in the first one."""
     rows = {
-        name: {"model": "m", "domains": [], "condition": "serves", "decision": "roll", "wave": wave}
+        name: {"model": "m", "domains": [], "condition": "serves", "decision": "roll", "wave": wave, "announced": 4}
         for name, wave in (("a", 1), ("b", 1), ("c", 2))
     }
     waves = [
@@ -190,6 +190,7 @@ def test_the_next_wave_follows_on_a_good_one(directory: str) -> None:
         ({"refused": {"a": "ops@ci (weekly, run r0)"}}, "cluster a is in roll ops@ci"),
         ({"unreachable": True, "msg": "no route"}, "ha cannot be asked: no route"),
         ({}, "ha cannot be asked: no answer"),
+        ({"refused": {}, "announced": {"a": 5}}, "cluster a was co-restarted by another run"),
     ],
 )
 def test_R7_a_roll_begins_only_where_all_is_reserved(directory: str, registered: Any, words: str) -> None:

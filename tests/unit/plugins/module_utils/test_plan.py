@@ -136,6 +136,18 @@ def test_R7_the_lock_of_a_dead_owner_is_taken_over() -> None:
     assert "gone" in plan["take_over"]
 
 
+def test_R7_a_roll_does_not_go_on_with_a_cluster_that_is_reserved_for_it_no_more() -> None:
+    mine = {"run": {"id": "R1", "owner": "me", "purpose": "weekly"}}
+    other = {"run": {"id": "R2", "owner": "other@there pid 7", "purpose": "nightly"}}
+    for reserved, words in (({"c": mine}, ""), ({"c": other}, "other@there pid 7 (nightly"), ({}, "unlocked it")):
+        what = seen(*healthy())
+        what["p"]["rolls"] = reserved
+        plan = _plan.make_plan("c", WANTED, what, asked(roll="R1"))
+        assert rules(plan) == (["one roll at a time"] if words else [])
+        assert words in "".join(problem["message"] for problem in plan["problems"])
+    assert plan_of()["decision"] == "go", "a co-restart by hand asks for no reservation"
+
+
 def test_R11_a_port_that_a_stranger_holds_is_refused_with_its_pid() -> None:
     records = healthy()
     records[1]["listeners"] = [{"port": 30002, "pid": 4711, "command": "python old", "unit": ""}]

@@ -191,3 +191,11 @@ def test_after_a_decode_alone_nothing_is_due_and_after_an_override_a_co_restart_
     by_override: dict[str, Any] = {"ledger": {"generation": 2, "scope": "stages by name"}}
     assert "different generations" in due_plan(records(decode=by_override, router=by_override))["due"][0]
     assert "different generations" in due_plan(records(decode=ahead))["due"][0], "its router stayed behind"
+
+
+def test_a_unit_without_an_incarnation_gave_up_no_workers() -> None:
+    # As after a reboot: systemd knows of no incarnation, and the ledger of none that was closed.
+    fence = {"generation": 1, "run": {"id": "r1"}, "closed": ""}
+    down = record("prefill", "p", {"fence": fence}, active_state="inactive", invocation_id="")
+    found = _scope.findings([down, record("decode", "d"), record("router", "r")])
+    assert [one["kind"] for one in found] == [_scope.DOWN]
