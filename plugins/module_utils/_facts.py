@@ -269,6 +269,11 @@ def _tokens(member: Member) -> float | None:
     return max(ended, batches if batches > CHECKED_TOKENS else 0.0)
 
 
+def _computes(member: Member) -> bool:
+    """Tell whether an engine computed prompts of others over the look."""
+    return (_rise(member, _metrics.COMPUTED) or 0.0) > CHECKED_TOKENS
+
+
 def _sum(numbers: list[float | None]) -> float | None:
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
@@ -456,7 +461,7 @@ def requests_wait_in_vain(o: Observation) -> Fact:
             return Fact(None, "{0}; no counters of {1} over time".format(words, member["where"]))
         if _held_elsewhere(member):
             return Fact(None, "{0}; {1}".format(words, _held_elsewhere(member)))
-        if (_rise(member, _metrics.COMPUTED) or 0) > CHECKED_TOKENS:
+        if _computes(member):
             # What becomes of it is not known yet: clients who try again make prefill compute in vain.
             return Fact(None, "{0}; {1} computes meanwhile".format(words, member["where"]))
         # A gauge may be frozen since the last batch.
@@ -927,12 +932,12 @@ def gpus_busy_without_tokens(o: Observation) -> Fact:
             continue
         known = True
         busy = min(float(gpu.get("utilization_percent") or 0) for gpu in gpus) >= BUSY_GPU
-        rise = _rise(member, _metrics.GENERATED_COUNTER)
-        if busy and not rise and _metrics.pending(member["samples"][-1]):
+        tokens = _tokens(member)
+        if busy and not tokens and not _computes(member) and _metrics.pending(member["samples"][-1]):
             words = "{0}: GPUs at {1} % or more, {2}, ".format(
                 member["where"], BUSY_GPU, _metrics.describe(member["samples"][-1])
             )
-            if rise is not None:
+            if tokens is not None:
                 return Fact(True, "{0}no token within {1:.0f} s".format(words, _window(o)), member["where"])
             unknown = words + "its tokens were not seen over time"
     if unknown:

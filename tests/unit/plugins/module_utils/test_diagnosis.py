@@ -466,6 +466,14 @@ def test_a_hang_of_which_only_the_last_scrape_was_answered_is_left_open() -> Non
     assert (hang["state"], "not seen over time" in hang["why"]) == (_diagnosis.OPEN, True)
 
 
+@pytest.mark.parametrize("counter", ["decoded", "computed", "generated"])
+def test_busy_gpus_whose_batches_go_on_do_not_hang(counter: str) -> None:
+    one = sighting(collective)
+    assert rule(one.diagnose(), "overlap_or_collective_hang")["state"] == _diagnosis.HOLDS
+    one.numbers["decode"][counter] = [9000, 9400, 9800]
+    assert rule(one.diagnose(), "overlap_or_collective_hang")["state"] == _diagnosis.RULED_OUT
+
+
 def test_H1_in_flight_that_drains_is_healthy() -> None:
     def drains(one: Sighting) -> None:
         one.numbers["prefill"].update(prefill_inflight=[17, 1, 0])
