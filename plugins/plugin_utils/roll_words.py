@@ -29,7 +29,6 @@ NOT_RESTARTED = {REFUSED: "refused", MAINTENANCE: "in maintenance", SKIP: "skipp
 REPLACED = "\ufffd"
 #: Setting or carrier whose value is shown to nobody, whoever let it through.
 _SECRET_NAME = re.compile(r"(?:^|[\W_])(?:key|token|password|secret)s?$", re.IGNORECASE)
-_ASSIGNED = re.compile(r"\b(\w*(?:key|token|password|secret)=)(\S+)", re.IGNORECASE)
 
 _PLAN: dict[str, Any] = {
     "roll": "",
@@ -207,7 +206,7 @@ def lines(value: Any, most: int = 0) -> str:
     """Return a value as text whose lines are kept, else as :func:`plain` does."""
     text = "" if value is None else str(value)
     text = "".join(one if one.isprintable() or one == "\n" else _instead(one) for one in text.replace("\r\n", "\n"))
-    text = _ASSIGNED.sub(lambda match: match.group(1) + _redact.HIDDEN, _redact.redact(text, []))
+    text = _redact.redact(text, [])
     return _bounded(text.strip("\n"), most)
 
 
