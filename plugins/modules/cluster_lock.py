@@ -157,8 +157,12 @@ def _reserve(
 
 def _give_back(before: dict[str, dict[str, Any] | None]) -> None:
     """Leave reservations as they were: whoever had one may be at work."""
-    for cluster, held in before.items():
-        files.change_lock(cluster, lambda _mine, held=held: (held or {}, ""), files.RESERVATIONS)
+    for cluster in before:
+
+        def put_back(_mine: dict[str, Any] | None, cluster: str = cluster) -> tuple[dict[str, Any] | None, str]:
+            return before[cluster] or {}, ""
+
+        files.change_lock(cluster, put_back, files.RESERVATIONS)
 
 
 def _co_restarted_by(cluster: str, given: dict[str, Any]) -> str:
