@@ -118,24 +118,28 @@ def _ledger_path(unit: str) -> str:
     return "{0}/{1}.json".format(LEDGERS, unit)
 
 
-def locks(directory: str = LOCKS) -> dict[str, Any]:
-    """Return the locks on this host, by cluster; with :data:`RESERVATIONS` the rolls that have its clusters."""
-    paths = sorted(glob.glob(directory + "/*.json"))
+def locks(directory: str = "") -> dict[str, Any]:
+    """Return the locks on this host, by cluster.
+
+    :param directory: :data:`LOCKS` where empty; with :data:`RESERVATIONS` the rolls that have its clusters.
+    """
+    paths = sorted(glob.glob((directory or LOCKS) + "/*.json"))
     return {os.path.basename(path)[: -len(".json")]: read_json(path) for path in paths}
 
 
 def change_lock(
     cluster: str,
     change: Callable[[dict[str, Any] | None], tuple[dict[str, Any] | None, str]],
-    directory: str = LOCKS,
+    directory: str = "",
 ) -> str:
     """Read, change and write a cluster's lock while no other process can.
 
     :param change: takes the lock (None for none) and gives the lock to write (None
         leaves it, {} removes it) and a message.
-    :param directory: :data:`LOCKS`, or :data:`RESERVATIONS`.
+    :param directory: :data:`LOCKS` where empty, or :data:`RESERVATIONS`.
     :return: the message.
     """
+    directory = directory or LOCKS
     os.makedirs(directory, mode=0o755, exist_ok=True)
     path = "{0}/{1}.json".format(directory, cluster)
     with open("{0}/.{1}.guard".format(directory, cluster), "w", encoding="ascii") as guard:

@@ -21,8 +21,6 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host with the prefill of cluster a, of which generation 4 is on record."""
     for name in ("MEMBERS", "LEDGERS", "LOCKS", "RESERVATIONS"):
         monkeypatch.setattr(files, name, str(tmp_path / name))
-    monkeypatch.setattr(files.change_lock, "__defaults__", (str(tmp_path / "LOCKS"),))
-    monkeypatch.setattr(files.locks, "__defaults__", (str(tmp_path / "LOCKS"),))
     files.write_json(f"{files.MEMBERS}/{UNIT}.json", {"cluster": "a", "unit": UNIT})
     files.write_ledger(dict(_ledger.empty(UNIT), generation=4))
 
