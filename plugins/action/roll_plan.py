@@ -290,8 +290,10 @@ class _Fleet:
 
 def _model(records: list[dict[str, Any]], variables: list[Any]) -> str:
     """Return the name of a cluster's model, from what is deployed, else from the inventory."""
-    if any(record["member"]["role"] != _topology.ROUTER for record in records):
-        return _profiles.model_of([record["member"] for record in records])
+    members = [record["member"] for record in records]
+    # Of an engine over several hosts only the other ranks may have been seen.
+    if _topology.serving(members):
+        return _profiles.model_of(members)
     for its in variables:
         model = its.get("pd_engine_served_model_name") or its.get("pd_engine_model_path")
         if model:

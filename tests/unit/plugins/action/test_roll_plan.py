@@ -34,3 +34,14 @@ def test_R7_a_roll_that_another_process_walks_is_not_planned_anew(
     monkeypatch.setattr(controller, "process_start", "start of {}".format)
     roll_files.write_plan(directory, {"run": run_of(7, controller="another")})
     assert roll_plan._still_walked(directory, run_of(8)) == ""
+
+
+def test_a_cluster_of_which_only_other_ranks_were_seen_has_the_model_of_the_inventory() -> None:
+    def seen(rank: int) -> list[dict[str, Any]]:
+        member = {"role": "prefill", "node_rank": rank, "host": "h", "unit": "u"}
+        return [{"member": dict(member, settings={"model_path": "/deployed"})}]
+
+    variables = [{}, {"pd_engine_model_path": "/wanted"}]
+    assert roll_plan._model(seen(0), variables) == "/deployed"
+    assert roll_plan._model(seen(1), variables) == "/wanted"
+    assert roll_plan._model([], []) == ""
