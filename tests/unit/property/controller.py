@@ -24,7 +24,7 @@ from .rules import Rules, Slice
 from .world import SimulatedHost, UnreachableError, World, member_info
 
 PLAYBOOK = Path(__file__).parents[3] / "playbooks" / "co_restart.yml"
-RUN_TASKS = "tasks/co_restart.yml"
+TASKS_OF_ONE = "tasks/co_restart.yml"
 STEP_TASKS = "co_restart_steps.yml"
 AGAIN_TASKS = "co_restart_again.yml"
 INCLUDE = "ansible.builtin.include_tasks"
@@ -45,14 +45,14 @@ def steps_of_playbook() -> list[str]:
     assert play["ignore_unreachable"] is True
     assert "strategy" not in play
     # Imported, not included: --start-at-task and --list-tasks see the steps.
-    assert [_what(task) for task in play["tasks"]] == [RUN_TASKS, co_restart.VERDICT]
-    assert play["tasks"][-1]["ignore_errors"] is False
     attempt = ["co_restart_plan", STEP_TASKS, co_restart.CONCLUDE, _walk.UNLOCK]
-    run = _tasks(Path(RUN_TASKS).name)
-    done = [_what(task) for task in run]
+    assert [_what(task) for task in play["tasks"]] == [TASKS_OF_ONE, co_restart.VERDICT]
+    assert play["tasks"][-1]["ignore_errors"] is False
+    tasks = _tasks(Path(TASKS_OF_ONE).name)
+    done = [_what(task) for task in tasks]
     assert done[:6] == ["member_info", "preflight", *attempt]
     assert done[6:] == [AGAIN_TASKS, AGAIN_TASKS, "settings_info", "debug"]
-    assert all("length > 0" in task["when"] for task in run if INCLUDE in task)
+    assert all("length > 0" in task["when"] for task in tasks if INCLUDE in task)
     again = _tasks(AGAIN_TASKS)
     assert [_what(task) for task in again] == ["member_info", *attempt]
     steps = _tasks(STEP_TASKS)
@@ -124,6 +124,9 @@ class Controller:
         #: Plans of the last attempt, and of all.
         self.found: dict[str, dict[str, Any]] = {}
         self.all_found: list[dict[str, Any]] = []
+        #: What the playbook registers of the first plan and of all attempts.
+        self.first_found: dict[str, dict[str, Any]] = {}
+        self.concluded: dict[str, list[dict[str, Any]]] = {}
         self.attempts = 0
         self.outcomes: dict[str, str] = {}
         self.task = 0
@@ -141,6 +144,7 @@ class Controller:
         for number in range(ATTEMPTS_AT_MOST):
             plans, refused = yield from self.planned(follows)
             first = first or plans
+            self.first_found = self.first_found or self.found
             if not first:
                 return
             yield from self.attempt(plans)
@@ -151,6 +155,7 @@ class Controller:
                 {"plans": plans, "refused": refused}, attempts, self.registered, "pd_step_", self.rollback
             )
             attempts, follows = _round_trip(attempts), _round_trip(follows)
+            self.concluded = attempts
             yield from self.step(_walk.UNLOCK, {n: p for n, p in first.items() if n not in follows})
             self.attempts = number + 1
             if not follows:

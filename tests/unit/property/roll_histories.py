@@ -118,7 +118,8 @@ class Player:
             if cluster.wedged and not cluster.closed:
                 self.fleet.outside(cluster, "heal")
             wanted = [p.options["clusters"] for p in self.open.values()]
-            if self.open and not any(not names or cluster.name in names for names in wanted):
+            whole = cluster.is_as_wanted() and cluster.name not in self.stage.rules.meddled
+            if self.open and not whole and not any(not names or cluster.name in names for names in wanted):
                 self.co_restart_by_hand(cluster, "")
         for _attempt in range(4):
             for roll_id in list(self.open):
@@ -429,18 +430,11 @@ LATE = st.integers(0, 120)
 MOMENTS = st.integers(0, 700)
 
 
-def _shapes(draw: Any) -> tuple[Shape, ...]:
-    many = draw(st.integers(2, 7))
-    shapes = []
-    for number in range(many):
-        model, domain, edge = draw(
-            st.tuples(st.sampled_from("mmmn"), st.sampled_from(["", "r1", "r2"]), st.sampled_from(["", "", "edge"]))
-        )
-        shapes.append(Shape("c{}".format(number), model, domain, 1, 1, edge))
-    return tuple(shapes)
-
-
-SHAPES = st.composite(_shapes)()
+SHAPES = st.lists(
+    st.tuples(st.sampled_from("mmmn"), st.sampled_from(["", "r1", "r2"]), st.sampled_from(["", "", "edge"])),
+    min_size=2,
+    max_size=7,
+).map(lambda drawn: tuple(Shape("c{}".format(number), *one[:2], edge=one[2]) for number, one in enumerate(drawn)))
 
 BOUNDS = st.sampled_from(["1", "1", "2", "50%", "3"])
 ALL_OPTIONS = st.fixed_dictionaries(

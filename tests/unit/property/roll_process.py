@@ -26,7 +26,7 @@ from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import controll
 
 from . import roll_rules
 from .roll_rules import Observed, Rules
-from .roll_world import HOOK, LATE_HOOK, SOAK, SOAK_AND_BACK, Fleet, Walk
+from .roll_world import HOOK, LATE_HOOK, NO_SETTINGS, SOAK, SOAK_AND_BACK, Fleet, Walk
 from .world import KilledError
 
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
@@ -456,7 +456,7 @@ class Process:
         for host, variables in self.hostvars.items():
             variables["pd_members"] = fleet.member_info(host)
             variables["pd_preflight"] = fleet.preflight(host)
-            variables["pd_settings"] = {"members": {}}
+            variables["pd_settings"] = NO_SETTINGS
         self.tick(5.0)
         yield
         self.ask(list(fleet.clusters), "pd_roll_look", look=True)

@@ -24,6 +24,8 @@ STAGES = ("prefill", "decode", "router")
 #: How long a lock outlives the last step that renewed it.
 LEASE_SECONDS = 1000
 KEPT_REVISIONS = 3
+NO_PROBLEMS: dict[str, Any] = {"members": {}}
+NO_SETTINGS: dict[str, Any] = {"members": {}}
 
 #: What the next co-restart of a cluster can run into, or what follows on it.
 GATE_OF_PREFILL = "a prefill is never healthy"
@@ -77,6 +79,7 @@ class Cluster:
         self.units = units
         self.hosts = sorted({unit.host for unit in units})
         self.lock_host = min(unit.host for unit in units if unit.role == "prefill")
+        self.on_lock_host = [unit for unit in units if unit.host == self.lock_host]
         self.deployed = dict.fromkeys(STAGES, "a")
         self.closed = False
         self.wedged = False
@@ -210,15 +213,22 @@ class Fleet:
         """Return what the ``member_info`` module gives on a host."""
         if host in self.unreachable:
             return {"unreachable": True, "msg": "no route to host"}
+        its = self._on_host[host]
+        members = its[0].records()[host]
+        if len(its) > 1:
+            members = [record for cluster in its for record in cluster.records()[host]]
+        locks, rolls = self.locks.get(host), self.reservations.get(host)
         return {
-            "members": [record for cluster in self._on_host[host] for record in cluster.records()[host]],
-            "locks": dict(self.locks.get(host, {})),
-            "rolls": dict(self.reservations.get(host, {})),
+            "members": members,
+            "locks": dict(locks) if locks else {},
+            "rolls": dict(rolls) if rolls else {},
             "now": self.clock,
         }
 
     def preflight(self, host: str) -> dict[str, Any]:
         """Return what the ``preflight`` module gives on a host."""
+        if not any(cluster.faults for cluster in self._on_host[host]):
+            return NO_PROBLEMS
         members = {}
         for cluster in self._on_host[host]:
             if PREFLIGHT in cluster.faults:
@@ -278,7 +288,8 @@ class Fleet:
     def is_lost(self, cluster: Cluster, plan: dict[str, Any]) -> bool:
         """Tell whether another run came to a cluster; renew the lease where none did."""
         run_id = plan["run"]["id"]
-        if any(_ledger.fenced_off_by(unit.ledger, plan["generation"], run_id) for unit in cluster.units):
+        # The lock's host takes part in every step.
+        if any(_ledger.fenced_off_by(unit.ledger, plan["generation"], run_id) for unit in cluster.on_lock_host):
             return True
         locks = self.locks.get(cluster.lock_host, {})
         held = locks.get(cluster.name)
