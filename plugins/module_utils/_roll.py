@@ -228,8 +228,13 @@ def make_roll(
         return dict(roll, decision=REFUSED)
     if not rolling:
         return dict(roll, decision=NOTHING, before=_before(clusters, told, rows))
+    # A repair proves nothing for those that serve: their first one is a canary, now as in a first plan.
     proved = [
-        name for name in rows if clusters[name]["came_to"] == told[name]["outcome"] == DONE and told[name]["wave"]
+        name
+        for name in rows
+        if clusters[name]["came_to"] == told[name]["outcome"] == DONE
+        and told[name]["wave"]
+        and told[name]["kind"] != REPAIR
     ]
     roll["waves"] = _waves(rows, rolling, proved, options)
     for wave in roll["waves"]:

@@ -101,6 +101,7 @@ TASKS = [
     "conclude",
 ]
 TASKS_OF_WAVE = [
+    "keep",
     "member_info",
     "verify",
     "begin",
@@ -388,6 +389,7 @@ class Process:
         if self.ticks > TICKS_AT_MOST * (1 + len(self.fleet.clusters)):
             self.rules.broken("ends", "{}", self.observed)
         if writes and self.full and self.full[0] <= self.ticks <= self.full[1]:
+            self.observed.silenced = True
             raise OSError("No space left on device")
 
     def killed(self) -> None:
@@ -404,7 +406,11 @@ class Process:
         """Call the real module ``cluster_lock`` on a simulated host."""
         if host in self.fleet.unreachable:
             return {"unreachable": True, "msg": "no route to host"}
-        do = {"reserved": cluster_lock.reserve, "released": cluster_lock.release}[arguments["state"]]
+        do = {
+            "reserved": cluster_lock.reserve,
+            "renewed": cluster_lock.renew,
+            "released": cluster_lock.release,
+        }[arguments["state"]]
         with mock.patch.object(cluster_lock, "files", LockFiles(self.stage, host)):
             return do(arguments, True)
 
@@ -490,6 +496,9 @@ class Process:
     def wave(self, wave: dict[str, Any], batch: list[str]) -> Generator[None, None, bool]:
         """Walk one wave; True where the play ends with it."""
         observed, number = self.observed, wave["number"]
+        for host in batch:
+            self.hostvars[host]["pd_roll_reserved"] = self.roll_step("keep", host, wave=number)
+        yield
         for name in wave["clusters"]:
             for host in self.fleet.clusters[name].hosts:
                 self.hostvars[host]["pd_members"] = self.fleet.member_info(host)

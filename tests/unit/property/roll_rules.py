@@ -23,8 +23,8 @@ INVARIANTS = {
     "repairs were asked for, or a killed process of this roll left it so; and then those come first",
     "budget": "no wave begins after more clusters failed or went back than the budget allows",
     "canary": "no wave begins after a canary or a repair failed",
-    "canaries first": "of each model with more clusters than canaries, no other cluster is taken before so many were "
-    "proved and watched; named canaries come before all others",
+    "canaries first": "of each model with more clusters than canaries, no other cluster that serves is taken before so "
+    "many of those were proved and watched; named canaries come before all others",
     "cancel": "no wave begins after the roll was cancelled",
     "pause": "no wave begins after one that wants approval, in the same process",
     "batch": "no wave has more clusters than its batch",
@@ -87,6 +87,8 @@ class Observed:
         self.began = 0.0
         self.cancelled = False
         self.dead = False
+        #: It could not write what it had to tell: its disk was full.
+        self.silenced = False
         #: It was killed when it had told already what the roll came to.
         self.told_its_end = False
         self.ended = ""
@@ -118,7 +120,7 @@ class Rules(Listener):
         self.away_by: dict[str, tuple[Any, int]] = {}
         #: By roll: the clusters that it did well, and nothing befell since.
         self.good: dict[str, set[str]] = {}
-        #: By roll: the clusters that it did well and watched to the end.
+        #: By roll: the clusters that served before it, that it did well and watched to the end.
         self.proved: dict[str, set[str]] = {}
         #: Who co-restarted a cluster last.
         self.last_touch: dict[str, Any] = {}
@@ -289,10 +291,13 @@ class Rules(Listener):
     def watched(self, process: Observed, cluster: str, good: bool) -> None:
         """Note how the watch over a cluster ended."""
         self.asked(process, cluster, good)
+        proved = self.proved.setdefault(process.roll, set())
         if good:
-            self.proved.setdefault(process.roll, set()).add(cluster)
+            if process.kinds[cluster] != "repair":
+                proved.add(cluster)
         else:
             self.fleet.happens("{}: {} failed its soak", process, cluster)
+            proved.discard(cluster)
             process.came_to[cluster] = FAILED
             process.unwatched.add(cluster)
             self.good.get(process.roll, set()).discard(cluster)
@@ -327,7 +332,7 @@ class Rules(Listener):
         """Keep book of what is away, and judge what a roll took."""
         name = cluster.name
         if not isinstance(cause, Observed):
-            for its in (*self.good.values(), *self.proved.values()):
+            for its in self.good.values():
                 its.discard(name)
             if not cause.startswith("configure"):
                 self.meddled.add(name)
@@ -413,12 +418,16 @@ class Rules(Listener):
         self.alive.remove(process)
         self.fleet.happens("{}: {}, remaining {}", process, told["outcome"], told["remaining"])
         self._is_recorded(process)
-        self._is_told(process, events)
+        if not process.silenced:
+            self._is_told(process, events)
         left = [
             name for wave in process.plan["waves"] for name in wave["clusters"] if process.came_to.get(name) not in GOOD
         ]
-        if told["outcome"] != "refused" and left != told["remaining"]:
-            self.broken("remaining", "{} is told, {} is true", told["remaining"], left)
+        remaining = told["remaining"]
+        # What could not be written counts as not done.
+        as_told = set(left) <= set(remaining) if process.silenced else left == remaining
+        if told["outcome"] != "refused" and not as_told:
+            self.broken("remaining", "{} is told, {} is true", remaining, left)
         if told["outcome"] in ("done", "nothing"):
             if left:
                 self.broken("done", "{} are not", left)

@@ -120,6 +120,8 @@ class World:
         self.event = 0
         self.ledgers: dict[tuple[str, str], str] = {}
         self.locks: dict[tuple[str, str], str] = {}
+        #: Of rolls; by host, then by cluster.
+        self.reservations: dict[str, dict[str, Any]] = {}
         #: By host and unit, newest first; what a host keeps, files and all.
         self.revisions: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self.foreign: dict[tuple[str, int], str] = {}
@@ -624,5 +626,5 @@ def member_info(world: World, host: str) -> dict[str, Any]:
             }
         )
     locks = {cluster: json.loads(text) for (its_host, cluster), text in world.locks.items() if its_host == host}
-    now = world.clock + world.skew[host]
-    return {"members": members, "locks": locks, "rolls": {}, "now": now, "preflight": {}}
+    rolls = dict(world.reservations.get(host, {}))
+    return {"members": members, "locks": locks, "rolls": rolls, "now": world.clock + world.skew[host], "preflight": {}}
