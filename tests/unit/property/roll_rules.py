@@ -319,7 +319,7 @@ class Rules(Listener):
         selected = cause.options["clusters"]
         if selected and name not in selected:
             self.broken("plan", "{} of {}, which is not selected", what, name)
-        if what == "stop" and name in self.good.get(cause.roll, ()) and name not in cause.touched:
+        if what == "stop" and name in self.good.get(cause.roll, ()):
             self.broken("twice", "{} by {}", name, cause)
         for other in self.alive:
             if other is not cause and other.roll == cause.roll and other.waves:
@@ -327,6 +327,9 @@ class Rules(Listener):
         if name not in cause.touched and not cluster.answers():
             cause.repairs.add(name)
         cause.touched.setdefault(name, self.fleet.event)
+        for roll, its in self.good.items():
+            if roll != cause.roll:
+                its.discard(name)
 
     def after(self, cluster: Cluster, cause: Any, answered: bool) -> None:
         """Keep book of what is away, and judge what a roll took."""
