@@ -15,7 +15,20 @@ from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import roll_fil
 
 display = Display()
 
-STEPS = ("reserve", "confirm", "keep", "release", "waves", "begin", "hook", "ready", "walked", "end", "conclude")
+STEPS = (
+    "reserve",
+    "confirm",
+    "keep",
+    "release",
+    "waves",
+    "begin",
+    "hook",
+    "ready",
+    "walked",
+    "soaked",
+    "end",
+    "conclude",
+)
 #: Steps that run on each host that holds locks of the roll's clusters; the others once.
 ON_HOSTS = {"reserve": "reserved", "keep": "renewed", "release": "released"}
 
@@ -39,6 +52,11 @@ class ActionModule(ActionBase):
                 "attempts": names,
                 "reserved": dict(text, default="pd_roll_reserved"),
                 "proof": dict(text, default="pd_roll_after"),
+                "rollback": {
+                    "type": "str",
+                    "choices": [_attempts.NEVER, _attempts.ON_FAILURE],
+                    "default": _attempts.NEVER,
+                },
                 "take_over": text,
                 "lease_seconds": {"type": "float", "default": 43200},
                 "hook": {"type": "str", "choices": [BEFORE_DRAIN, AFTER_VERIFY, ON_FAILURE]},
@@ -195,34 +213,49 @@ class ActionModule(ActionBase):
         return {"clusters": done}
 
     @staticmethod
-    def _end(given: dict[str, Any], directory: str, task_vars: dict[str, Any]) -> dict[str, Any]:
-        """End a wave: what became of each cluster, and whether the next wave follows."""
-        roll, number = roll_files.plan(directory), given["wave"]
-        wave = roll["waves"][number - 1]
-        endings = {name: _ending(name, given["plan"], given["attempts"]) for name in given["clusters"]}
-        soaked = [name for name, ending in endings.items() if ending.outcome == _roll.DONE]
-        for name in soaked:
-            proof = _proof_of(name, wave, given["proof"], task_vars)
-            ending = endings[name]
-            ending.after = _latency(proof)
-            if not proof or proof["outcome"] != "ok":
-                ending.outcome = _roll.FAILED
-                ending.message = "it failed its soak: {0}".format(
-                    "; ".join(proof["failures"]) if proof else "no requests were sent to it"
+    def _soaked(given: dict[str, Any], directory: str, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Judge the soak; return the attempts, with those that go back for it where that is asked for."""
+        number = given["wave"]
+        wave = roll_files.plan(directory)["waves"][number - 1]
+        attempts = dict(given["attempts"].get("attempts", {}))
+        following, bad = {}, []
+        for name in given["clusters"]:
+            why = _soak_failure(name, wave, given["proof"], task_vars)
+            if not why:
+                continue
+            bad.append("{0}: {1}".format(name, why))
+            plan = given["plan"]["plans"][name]
+            last = _attempts.failed_soak(attempts[name][-1], why, given["rollback"])
+            attempts[name] = [*attempts[name][:-1], last]
+            if last["next"]:
+                following[name] = dict(
+                    last["next"], run=plan["run"], follows=last["generation"], options=plan["options"]
                 )
-        if soaked:
-            bad = [name for name in soaked if endings[name].outcome != _roll.DONE]
-            message = "; ".join("{0}: {1}".format(name, endings[name].message) for name in bad)
+                display.display("cluster {0}: {1}\n  next     {what}: {why}".format(name, why, **last["next"]))
+        if given["clusters"]:
             roll_files.tell(
                 directory,
                 "soak_ended",
                 wave=number,
-                clusters=soaked,
+                clusters=given["clusters"],
                 outcome="failed" if bad else "ok",
-                message=message,
+                message="; ".join(bad),
             )
-        for name, ending in endings.items():
+        return {"attempts": attempts, "next": following}
+
+    @staticmethod
+    def _end(given: dict[str, Any], directory: str, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """End a wave: what became of each cluster, and whether the next wave follows."""
+        roll, number = roll_files.plan(directory), given["wave"]
+        wave = roll["waves"][number - 1]
+        for name in given["clusters"]:
+            ending = _ending(name, given["plan"], given["attempts"])
             ending.before = _latency(_proof_of(name, wave, "pd_roll_before", task_vars))
+            if ending.outcome == _roll.DONE:
+                ending.after = _latency(_proof_of(name, wave, given["proof"], task_vars))
+                why = _soak_failure(name, wave, given["proof"], task_vars)
+                if why:
+                    ending.outcome, ending.message = _roll.FAILED, why
             _tell_end(directory, number, name, ending)
         events = roll_files.events(directory)
         came_to = {name: outcome for name, outcome in _roll.outcomes(events).items() if name in wave["clusters"]}
@@ -289,6 +322,14 @@ def _proof_of(cluster: str, wave: dict[str, Any], registered: str, task_vars: di
     return None
 
 
+def _soak_failure(cluster: str, wave: dict[str, Any], registered: str, task_vars: dict[str, Any]) -> str:
+    """Return how a cluster failed the verification that was its soak, or ""."""
+    proof = _proof_of(cluster, wave, registered, task_vars)
+    if proof and proof["outcome"] == "ok":
+        return ""
+    return "it failed its soak: {0}".format("; ".join(proof["failures"]) if proof else "no requests were sent to it")
+
+
 def _latency(proof: dict[str, Any] | None) -> dict[str, float] | None:
     """Return the latencies of the first part of a verification."""
     parts = proof["parts"] if proof else []
@@ -312,7 +353,12 @@ def _ending(cluster: str, plan: dict[str, Any], attempts: dict[str, Any]) -> _En
         return _Ending(_roll.FAILED, "its co-restart came to no conclusion", stopped=True)
     came_to = _attempts.verdict(mine)
     outcome = {_attempts.FAILED: _roll.FAILED, _attempts.ROLLED_BACK: _roll.ROLLED_BACK}.get(came_to, _roll.DONE)
-    lines = [line.strip() for attempt in mine if attempt["outcome"] != _attempts.OK for line in attempt["lines"]]
+    lines = [
+        line.strip()
+        for attempt in mine
+        for line in (attempt["lines"] if attempt["outcome"] != _attempts.OK else [attempt.get("soak", "")])
+        if line
+    ]
     stopped = any(attempt["stopped"] for attempt in mine)
     return _Ending(outcome, "\n".join(lines), mine[-1]["generation"], stopped)
 

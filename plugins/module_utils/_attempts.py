@@ -70,10 +70,22 @@ def _is_lost(evidence: dict[str, dict[str, Any]]) -> bool:
     return any(given.get("lost") for hosts in evidence.values() for given in hosts.values())
 
 
+def failed_soak(attempt: dict[str, Any], why: str, roll_back: str) -> dict[str, Any]:
+    """Return an attempt that ended well and failed the soak of its roll: with ``soak`` (why) and what follows on it.
+
+    :param roll_back: ``never`` or ``on_failure``.
+    """
+    found = dict(attempt, soak=why)
+    if roll_back == ON_FAILURE and not attempt["restore"]:
+        reason = "it failed its soak and pd_co_restart_rollback is {0}".format(ON_FAILURE)
+        found["next"] = {"what": ROLL_BACK, "why": reason, "stages": list(STAGES)}
+    return found
+
+
 def verdict(attempts: list[dict[str, Any]]) -> str:
     """Return what the attempts on a cluster came to, the last one of which was refused or walked."""
     last = attempts[-1]
-    if last["outcome"] != OK:
+    if last["outcome"] != OK or last.get("soak"):
         return FAILED
     if last["automatic"]:
         return ROLLED_BACK

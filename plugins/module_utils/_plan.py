@@ -75,7 +75,7 @@ def make_plan(
 
     stages = tuple(stage for stage in STAGES if stage in asked["stages"]) or STAGES
     result["revisions"] = _revision.known_generations(records)
-    restore, records, result["problems"] = _restored(records, stages, asked["restore"])
+    restore, records, result["problems"] = _restored(records, stages, asked["restore"], asked["follows"] or 0)
     members = [record["member"] for record in records]
     refusing, accepted = _preflight.split(_topology.problems_of(members), asked["accepted"])
     result["problems"] += refusing + _problems_of_ports(records)
@@ -152,13 +152,15 @@ def _options(options: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restored(
-    records: list[dict[str, Any]], stages: tuple[str, ...], wanted: dict[str, Any] | None
+    records: list[dict[str, Any]], stages: tuple[str, ...], wanted: dict[str, Any] | None, follows: int
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]], list[dict[str, str]]]:
     """Return what a rollback puts in place, the records as they will be then, and what is in its way."""
     if wanted is None:
         return None, records, []
     of_stages = [record for record in records if record["member"]["role"] in stages]
-    generation, reason, problems = _revision.choose(of_stages, wanted["generation"], wanted["automatic"])
+    generation, reason, problems = _revision.choose(
+        of_stages, wanted["generation"], follows if wanted["automatic"] else 0
+    )
     if problems:
         return None, records, problems
     units: dict[str, dict[str, int]] = {}

@@ -73,17 +73,18 @@ def revision_at(record: dict[str, Any], generation: int) -> dict[str, Any] | Non
     return next((one for one in record["revisions"] if one["generation"] <= generation), None)
 
 
-def choose(records: list[dict[str, Any]], wanted: int, automatic: bool) -> tuple[int, str, list[dict[str, str]]]:
+def choose(records: list[dict[str, Any]], wanted: int, follows: int) -> tuple[int, str, list[dict[str, str]]]:
     """Return the generation that a cluster goes back to, why that one, and why none.
 
     :param records: the members that go back, as ``member_info`` found them, with
         ``revisions`` (newest first) and ``deployed_digest``.
     :param wanted: a generation by name, 0 for the last good one.
-    :param automatic: True after a failure, where only the newest revision is meant: where
-        that is what is deployed, the failure did not come with a change.
+    :param follows: the generation that failed, where one did, else 0. Then only the newest one before it is
+        meant: where that is what is deployed, the failure did not come with a change. One that ended
+        well and failed its soak is itself among the known ones.
     """
     cluster = records[0]["member"]["cluster"]
-    known = known_generations(records)
+    known = [one for one in known_generations(records) if not follows or one < follows]
     if wanted and wanted not in known:
         return (
             0,
@@ -109,7 +110,7 @@ def choose(records: list[dict[str, Any]], wanted: int, automatic: bool) -> tuple
     for generation in known:
         if _differs(records, generation):
             return generation, "the newest generation that ended well with other files than those deployed", []
-        if generation == known[0] and automatic:
+        if generation == known[0] and follows:
             break
         if generation == known[0] and not all(map(_runs, records)):
             return generation, "the last generation that ended well is deployed and does not run", []

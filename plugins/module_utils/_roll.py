@@ -110,11 +110,13 @@ def came_to(records: list[dict[str, Any]], roll_id: str) -> str:
 
 
 def _went_back(ledger: dict[str, Any]) -> bool:
-    """Tell whether the attempt on record followed on one of the same run that failed, and did not widen it."""
+    """Tell whether the attempt on record followed on one of the same run, and did not widen it.
+
+    One that ended well is followed by another one of its run only where it failed its soak.
+    """
     return any(
         past["run"].get("id") == ledger["run"]["id"]
-        and past["outcome"] == _ledger.FAILED
-        and past.get("scope") != _scope.DECODE_ALONE
+        and not (past["outcome"] == _ledger.FAILED and past.get("scope") == _scope.DECODE_ALONE)
         for past in ledger["history"]
     )
 

@@ -32,12 +32,12 @@ options:
     description:
       - V(reserve), V(keep) and V(release) the clusters, on the hosts with their locks; V(confirm) that all are
         reserved.
-      - V(waves) tells which waves the hosts of this batch have; V(begin), V(ready), V(walked) and V(end) are the points
-        of a wave; V(hook) notes what a hook came to.
+      - V(waves) tells which waves the hosts of this batch have; V(begin), V(ready), V(walked), V(soaked) and V(end) are
+        the points of a wave; V(hook) notes what a hook came to.
       - V(conclude) comes last, and fails when the roll did not do what was wanted.
     type: str
     required: true
-    choices: [reserve, confirm, keep, release, waves, begin, hook, ready, walked, end, conclude]
+    choices: [reserve, confirm, keep, release, waves, begin, hook, ready, walked, soaked, end, conclude]
   roll:
     description: The result of M(inferops.sglang_pd.roll_plan).
     type: dict
@@ -68,6 +68,13 @@ options:
     description: Name under which the results of M(inferops.sglang_pd.verify) are registered.
     type: str
     default: pd_roll_after
+  rollback:
+    description:
+      - For O(step=soaked). With V(on_failure) a cluster that failed its soak gets another attempt, with the last
+        revision that ended well before.
+    type: str
+    choices: [never, on_failure]
+    default: never
   take_over:
     description: Reason for taking clusters that another roll has before its deadline.
     type: str
@@ -107,6 +114,14 @@ clusters:
   description: Clusters that the wave goes on with; for O(step=end) those that came out V(good) and V(failed).
   returned: for the points of a wave
   type: raw
+attempts:
+  description: What each attempt came to, by cluster.
+  returned: for O(step=soaked)
+  type: dict
+next:
+  description: What follows and why, for the clusters that get another attempt.
+  returned: for O(step=soaked)
+  type: dict
 waves:
   description: The waves of the hosts of this batch.
   returned: for O(step=waves)

@@ -41,7 +41,8 @@ def stream(main):
 
 
 def test_R13_running_work_is_awaited_and_new_work_is_not_taken(main, stream, start_co_restart):
-    stream(tokens=100, tokens_per_second=12)
+    # It would go on for longer than the test waits, until the router is seen to take nothing more.
+    stream(tokens=1200, tokens_per_second=12)
     router = main.one("router")
     generation = router.ledger["generation"] + 1
     controller = start_co_restart(drain_limit_seconds=60)
@@ -49,6 +50,7 @@ def test_R13_running_work_is_awaited_and_new_work_is_not_taken(main, stream, sta
         "the router takes no new work",
         lambda: not main.ask(limit_seconds=3) and router.on.run(f"grep -c DONE {STREAM}").stdout.strip() == "0",
     )
+    main.one("decode").faults(tokens_per_second=1000)
     assert controller.end() == 0, controller.output
     content = router.on.file(STREAM).content_string
     assert "[DONE]" in content and '"length"' in content.replace(" ", ""), content[-500:]

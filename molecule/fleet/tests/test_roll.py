@@ -167,6 +167,33 @@ def test_F7_a_setting_that_breaks_the_canary_is_rolled_back_there_and_goes_no_fu
     fleet["a"].assert_serves(requests=2)
 
 
+def test_F7_what_fails_its_soak_is_put_back_where_that_is_asked_for(fleet, start_roll, rolls, run_playbook):
+    good = fleet["a"].one("decode").ledger["generation"]
+    before = fleet.incarnations()
+    # a and b alone: a is the canary. What is new is good when it is verified, and bad later.
+    new = run_playbook("deploy", limit="box1:box2", extra_vars={"pd_decode_settings": {"target_ctas": 77}})
+    assert new.rc == 0, new
+    try:
+        started = start_roll(when="when_due", soak_seconds=60, pd_co_restart_rollback="on_failure")
+        rolls.wait_for("soak_began", wave=1)
+        fleet["a"].one("decode").faults(answer_empty=True)
+        rolls.wait_for("soak_ended", wave=1)
+        fleet["a"].clear_faults()
+        assert started.end() == 2, started.output
+        assert "next     roll back: it failed its soak" in started.output, started.output
+        assert rolls.outcomes == {"a": "rolled_back"}
+        assert fleet.restarted_since(before) == "a"
+        ledger = fleet["a"].one("decode").ledger
+        assert (ledger["outcome"], ledger["generation"]) == ("ok", good + 2)
+        settings = fleet["a"].one("decode").description["settings"]
+        assert settings.get("target_ctas") != 77, "what was wanted is not live any more"
+        fleet["a"].assert_serves(requests=2)
+    finally:
+        fleet["a"].clear_faults()
+        done = run_playbook("deploy", limit="box1:box2")
+        assert done.rc == 0, done
+
+
 def test_R6_a_roll_whose_controller_is_killed_again_and_again_is_resumed_to_the_end(fleet, start_roll, roll, rolls):
     """SGLANG_PD_KILLS times, at moments that a seed chooses among the events of each part."""
     kills = int(os.environ.get("SGLANG_PD_KILLS", "2"))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from . import roll_real
 from .roll_process import Process, Stage
-from .roll_world import FAULTS, Cluster, Fleet, Shape
+from .roll_world import FAULTS, SOAK, Cluster, Fleet, Shape
 
 #: What befalls a cluster past all rolls.
 BEFALLS = ("restart", "restart and wedge", "crash", "wedge", "power off", "configure", "configure badly")
@@ -241,6 +241,7 @@ class Player:
         self.seen[observed.ended or "killed"] += 1
         self.seen["waves"] += len(observed.waves)
         self.seen["moments"] += process.ticks
+        self.seen["clusters put back after a soak"] += len(observed.put_back)
         for outcome in observed.came_to.values():
             self.seen["clusters " + outcome] += 1
         for kind in {wave["kind"] for wave in observed.plan.get("waves", [])[: len(observed.waves)]}:
@@ -541,6 +542,17 @@ FAMILIES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
         st.tuples(HURT, HURT, HURT, REPAIRS, RESUMED),
         st.tuples(GOOD_CHANGE, HURT, HURT, REPAIRS, RESUMED),
         st.tuples(CHANGES, HURT, REPAIRS, HURT, RESUMED),
+    ),
+    "soaks": st.tuples(
+        GOOD_CHANGE,
+        st.builds(
+            Roll,
+            faults=st.just(((0, SOAK),)),
+            rolls_back=st.just(True),
+            # The last moments are those about the end of the wave in which the first canary goes back.
+            lives=st.one_of(st.none(), st.integers(30, 90)),
+        ),
+        RESUMED,
     ),
     "two": st.one_of(
         st.tuples(GOOD_CHANGE, TWO),

@@ -112,6 +112,8 @@ TASKS_OF_WAVE = [
     "walked",
     "member_info",
     "verify",
+    "soaked",
+    "co_restart_again",
     "end",
     "roll_hook after_verify",
     "roll_hook on_failure",
@@ -372,6 +374,7 @@ class Process:
         self.lives = lives
         self.full = full
         self.rolls_back = _attempts.ON_FAILURE if rolls_back else _attempts.NEVER
+        self.rolls_back_after_a_soak = self.rolls_back
         self.ticks = 0
         self.roll_id = roll_id
         observed.roll = roll_id
@@ -524,6 +527,12 @@ class Process:
         given = {"wave": number, "clusters": ready.get("clusters"), "plan": plan, "attempts": attempts}
         walked = self.roll_step("walked", **given) if "clusters" in ready else {}
         yield from self.soak(walked.get("clusters", []))
+        if "clusters" in ready:
+            # A soak that could not be told goes on as one of which nothing is known.
+            judged = self.roll_step(
+                "soaked", **dict(given, clusters=walked.get("clusters", []), rollback=self.rolls_back_after_a_soak)
+            )
+            given["attempts"] = yield from self.put_back(wave, plan, judged)
         ended = self.roll_step("end", proof="pd_roll_after", **given) if "clusters" in ready else {}
         yield
         yield from self.hook("after_verify", LATE_HOOK, ended.get("clusters", {}).get("good", []), number)
@@ -585,19 +594,42 @@ class Process:
                 its = plan["plans"][name]
                 following[name] = dict(what, run=run, follows=its["generation"], options=its["options"])
         self.unlock(plan["plans"], run_id, following)
-        if following:
-            again = yield from self.planned(wave, list(following), {}, following)
-            results_again = yield from self.walked({n: p for n, p in again.items() if p["decision"] == "go"})
-            for name, its in again.items():
-                if its["decision"] == "go":
-                    attempts[name].append(_attempt(its, results_again[name]))
-                    results[name] = results_again[name]
-                else:
-                    attempts[name].append(dict(attempts[name][-1], outcome=_attempts.REFUSED))
-            self.unlock(plan["plans"], run_id, {})
+        results.update((yield from self.again(wave, plan, attempts, following)))
         for name in clusters:
             self.judge(name, found[name], results.get(name), name in following)
         return plan, {"attempts": attempts, "next": {}}
+
+    def again(
+        self,
+        wave: dict[str, Any],
+        plan: dict[str, Any],
+        attempts: dict[str, list[dict[str, Any]]],
+        following: dict[str, Any],
+    ) -> Generator[None, None, dict[str, Any]]:
+        """Do what ``tasks/co_restart_again.yml`` does; add to the attempts, and return what the new ones came to."""
+        if not following:
+            return {}
+        again = yield from self.planned(wave, list(following), {}, following)
+        results: dict[str, Any] = yield from self.walked({n: p for n, p in again.items() if p["decision"] == "go"})
+        for name, its in again.items():
+            if its["decision"] == "go":
+                attempts[name].append(_attempt(its, results[name]))
+            else:
+                attempts[name].append(dict(attempts[name][-1], outcome=_attempts.REFUSED))
+        for one in following.values():
+            self.unlock(plan["plans"], one["run"]["id"], {})
+        return results
+
+    def put_back(
+        self, wave: dict[str, Any], plan: dict[str, Any], judged: dict[str, Any]
+    ) -> Generator[None, None, dict[str, Any]]:
+        """Put back what failed its soak; return the attempts."""
+        attempts = {name: list(found) for name, found in judged.get("attempts", {}).items()}
+        results = yield from self.again(wave, plan, attempts, judged.get("next", {}))
+        for name, result in results.items():
+            if result.outcome == "ok":
+                self.rules.went_back(self.observed, name)
+        return {"attempts": attempts, "next": {}}
 
     def planned(
         self,

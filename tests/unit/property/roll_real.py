@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from ansible_collections.inferops.sglang_pd.plugins.action import co_restart_plan
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _plan
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _ledger, _plan
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters as inventory
 
 from . import histories, roll_world, rules, world
@@ -311,6 +311,8 @@ class RealProcess(Process):
 
     def __init__(self, stage: Stage, observed: Observed, roll_id: str, **more: Any):
         super().__init__(stage, observed, roll_id, **more)
+        # The controller of the real steps walks whole runs, and no further attempt after them.
+        self.rolls_back_after_a_soak = _attempts.NEVER
         self.run_id = ""
 
     def killed(self) -> None:

@@ -84,6 +84,8 @@ class Observed:
         self.kinds: dict[str, str] = {}
         #: Clusters that failed while they were watched.
         self.unwatched: set[str] = set()
+        #: Those that were put back for it.
+        self.put_back: set[str] = set()
         self.began = 0.0
         self.cancelled = False
         self.dead = False
@@ -301,6 +303,13 @@ class Rules(Listener):
             process.came_to[cluster] = FAILED
             process.unwatched.add(cluster)
             self.good.get(process.roll, set()).discard(cluster)
+
+    def went_back(self, process: Observed, cluster: str) -> None:
+        """Note that a cluster that failed its soak was put back."""
+        self.fleet.happens("{}: {} went back", process, cluster)
+        process.came_to[cluster] = ROLLED_BACK
+        process.unwatched.discard(cluster)
+        process.put_back.add(cluster)
 
     # -- what the fleet tells ----------------------------------------------------------
 

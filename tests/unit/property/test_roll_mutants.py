@@ -208,6 +208,16 @@ def what_went_back_is_told_as_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(roll, "_ending", ending)
 
 
+def what_went_back_after_its_soak_passes_for_done(patch: pytest.MonkeyPatch) -> None:
+    """Where the process that put it back died, the hosts are asked only for attempts that failed."""
+
+    def went_back(ledger: Any) -> bool:
+        run, history = ledger["run"]["id"], ledger["history"]
+        return any(past["run"].get("id") == run and past["outcome"] == "failed" for past in history)
+
+    patch.setattr(_roll, "_went_back", went_back)
+
+
 def nothing_remains(patch: pytest.MonkeyPatch) -> None:
     """A roll that ended early does not say what it left."""
     patch.setattr(_roll, "remaining", lambda *given: [])
@@ -238,6 +248,7 @@ MUTANTS: list[tuple[Patch, str, tuple[str, ...]]] = [
     (refused_rolls_begin, "two", ("alone", "bound", "refused", "twice")),
     (failed_hooks_are_forgotten, "failures", ("plan",)),
     (what_went_back_is_told_as_done, "failures", ("events", "done", "remaining", "canary", "budget")),
+    (what_went_back_after_its_soak_passes_for_done, "soaks", ("events", "canary", "budget", "done")),
     (nothing_remains, "failures", ("remaining", "done")),
 ]
 

@@ -32,6 +32,7 @@ MUST_BE_SEEN = {
         "refused",
         "clusters failed",
         "clusters rolled_back",
+        "clusters put back after a soak",
         "waves of kind canary",
         "waves of kind repair",
         "resumed to the end",
@@ -39,6 +40,7 @@ MUST_BE_SEEN = {
     "deaths": ("killed", "resumed", "resumed to the end", "waves of kind repair"),
     "disturbed": ("stopped", "paused", "killed", "clusters refused", "co-restarts by hand", "resumed to the end"),
     "repairs": ("waves of kind repair", "done", "failed", "refused"),
+    "soaks": ("clusters put back after a soak", "killed", "resumed", "done"),
     "two": ("two at a time", "refused", "killed", "done", "failed"),
 }
 

@@ -85,8 +85,10 @@ def attempts(**outcomes: str) -> dict[str, Any]:
                     "run": RUN,
                     "outcome": "ok" if outcome != "failed" else "failed",
                     "automatic": outcome == "rolled back",
+                    "restore": 7 if outcome == "rolled back" else 0,
                     "generation": 9,
                     "stopped": True,
+                    "next": None,
                     "lines": ["cluster x: FAILED", "  at start_decode"],
                 }
             ]
@@ -95,7 +97,7 @@ def attempts(**outcomes: str) -> dict[str, Any]:
     }
 
 
-PLANS = {"plans": {name: {"run": {"id": RUN}} for name in ("a", "b")}}
+PLANS = {"plans": {name: {"run": {"id": RUN}, "options": {"requests": 8}} for name in ("a", "b")}}
 
 
 def test_a_wave_leaves_out_a_cluster_that_stopped_serving_before_its_turn(directory: str) -> None:
@@ -156,6 +158,48 @@ def test_only_what_is_proved_and_soaked_is_done(directory: str) -> None:
     event = next(e for e in roll_files.events(directory) if e["event"] == "cluster_ended" and e["cluster"] == "a")
     assert event["latency"]["after"] == {"median_seconds": 0.5, "p95_seconds": 0.9}
     assert event["generation"] == 9
+
+
+def test_F7_what_fails_its_soak_goes_back_where_that_is_asked_for(directory: str) -> None:
+    step = given(directory, plan=PLANS, attempts=attempts(a="ok", b="ok"), rollback="never")
+    asked = task_vars(a=PROOF, b=BROKEN)
+    assert action.ActionModule._soaked(step, directory, asked)["next"] == {}
+    soaked = action.ActionModule._soaked(dict(step, rollback="on_failure"), directory, asked)
+    assert list(soaked["next"]) == ["b"]
+    following = soaked["next"]["b"]
+    assert (following["what"], following["follows"], following["run"]) == ("roll back", 9, {"id": RUN})
+    assert following["stages"] == ["prefill", "decode", "router"]
+    event = roll_files.events(directory)[-1]
+    assert (event["event"], event["outcome"]) == ("soak_ended", "failed")
+    assert event["message"] == "b: it failed its soak: 3 of 3 requests failed"
+
+    (back,) = attempts(b="rolled back")["attempts"]["b"]
+    walked = {"attempts": {**soaked["attempts"], "b": [*soaked["attempts"]["b"], back]}}
+    end = action.ActionModule._end(dict(step, attempts=walked), directory, asked)
+    assert ended(directory) == {
+        "a": ("done", ""),
+        "b": ("rolled_back", "it failed its soak: 3 of 3 requests failed"),
+    }
+    assert end["clusters"] == {"good": ["a"], "failed": ["b"]}
+
+
+def test_what_failed_its_soak_and_could_not_go_back_has_failed(directory: str) -> None:
+    step = given(directory, plan=PLANS, attempts=attempts(a="ok", b="ok"), rollback="on_failure")
+    asked = task_vars(a=PROOF, b=BROKEN)
+    soaked = action.ActionModule._soaked(step, directory, asked)
+    (last,) = attempts(b="failed")["attempts"]["b"]
+    walked = {"attempts": {**soaked["attempts"], "b": [*soaked["attempts"]["b"], last]}}
+    action.ActionModule._end(dict(step, attempts=walked), directory, asked)
+    outcome, message = ended(directory)["b"]
+    assert outcome == "failed"
+    assert message == "it failed its soak: 3 of 3 requests failed\ncluster x: FAILED\nat start_decode"
+
+
+def test_what_was_put_back_on_purpose_does_not_go_back_further(directory: str) -> None:
+    restored = attempts(a="ok")
+    restored["attempts"]["a"][0]["restore"] = 5
+    step = given(directory, clusters=["a"], plan=PLANS, attempts=restored, rollback="on_failure")
+    assert action.ActionModule._soaked(step, directory, task_vars(a=BROKEN))["next"] == {}
 
 
 def test_F7_rolled_back_failed_refused_and_nothing_are_told_apart(directory: str) -> None:

@@ -33,8 +33,12 @@ def records(*kept: tuple[list[int], str], running: str = "new", **more: Any) -> 
     ]
 
 
-def back(given: list[dict[str, Any]], generation: int = 0, automatic: bool = False, **more: Any) -> dict[str, Any]:
-    return plan_of(given, restore={"generation": generation, "automatic": automatic}, **more)
+def back(given: list[dict[str, Any]], generation: int = 0, follows: int = 0, **more: Any) -> dict[str, Any]:
+    """Return the plan to go back, on its own or because a generation failed."""
+    for one in given if follows else ():
+        one["ledger"].update(generation=follows, fence={"generation": follows, "run": one["ledger"]["run"]})
+    restore = {"generation": generation, "automatic": bool(follows)}
+    return plan_of(given, restore=restore, follows=follows or None, **more)
 
 
 def messages(plan: dict[str, Any]) -> str:
@@ -121,13 +125,23 @@ def test_what_is_deployed_and_runs_well_is_nothing_to_do() -> None:
 
 
 def test_a_failure_without_a_change_is_not_rolled_back_to_something_older() -> None:
-    plan = back(records(([8], "new"), ([3], "older")), automatic=True)
+    plan = back(records(([8], "new"), ([3], "older")), follows=9)
     assert plan["decision"] == "refused"
     assert "nothing to go back to" in messages(plan)
 
 
+def test_what_ended_well_and_failed_its_soak_goes_back_to_the_one_before() -> None:
+    assert back(records(([9], "new"), ([8], "good"), ([3], "older")), follows=9)["restore"]["generation"] == 8
+    unchanged = back(records(([8, 9], "new"), ([3], "older")), follows=9)
+    assert unchanged["decision"] == "refused", "the failure did not come with a change"
+    assert "generation 8; nothing to go back to" in messages(unchanged)
+    first = back(records(([9], "new")), follows=9)
+    assert first["decision"] == "refused"
+    assert "cluster c has no revision" in messages(first)
+
+
 def test_routers_alone_go_back_alone() -> None:
-    plan = back(records(([7], "good")), automatic=True, stages=["router"])
+    plan = back(records(([7], "good")), follows=9, stages=["router"])
     assert plan["restore"]["units"] == {"r": {"sglang-c-router.service": 7}}
     assert [m["action"] for m in plan["members"]] == ["none", "none", "restart"]
 
