@@ -225,7 +225,7 @@ class CachingFleet(roll_plan._Fleet):
     def cluster(self, name: str, selected: bool) -> dict[str, Any]:
         """Return the facts of one cluster."""
         one = self.fleet.clusters[name]
-        seen = [self.seen[host] for host in one.hosts]
+        seen = [self.seen.get(host, {"unreachable": True}) for host in one.hosts]
         if any("unreachable" in what or what["locks"] or what["rolls"] or what["preflight"] for what in seen):
             return super().cluster(name, selected)
         records = [record for what in seen for record in what["members"]]
@@ -378,6 +378,8 @@ class Process:
         self.ticks = 0
         self.roll_id = roll_id
         observed.roll = roll_id
+        #: What a --limit leaves.
+        self.play_hosts = self.fleet.hosts
         self.hostvars: dict[str, dict[str, Any]] = {}
         self.pd_roll: dict[str, Any] = {}
         self.outcome = ""
@@ -426,7 +428,7 @@ class Process:
             task_vars={
                 "groups": self.fleet.groups,
                 "hostvars": self.hostvars,
-                "ansible_play_hosts_all": self.fleet.hosts,
+                "ansible_play_hosts_all": self.play_hosts,
             }
         )
         if self.pd_roll.get("failed"):
@@ -462,7 +464,8 @@ class Process:
         fleet = self.fleet
         self.hostvars = {host: fleet.host_variables(host) for host in fleet.hosts}
         yield
-        for host, variables in self.hostvars.items():
+        for host in self.play_hosts:
+            variables = self.hostvars[host]
             variables["pd_members"] = fleet.member_info(host)
             variables["pd_preflight"] = fleet.preflight(host)
             variables["pd_settings"] = NO_SETTINGS

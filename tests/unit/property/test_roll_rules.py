@@ -19,7 +19,7 @@ from .roll_world import Shape
 #: How many times as much as in the default run; for a night: SGLANG_PD_ROLLS=100.
 TIMES = int(os.environ.get("SGLANG_PD_ROLLS", "1"))
 #: Histories per family, of a handful of clusters: cheap ones, and with the real steps.
-HISTORIES, REAL_HISTORIES = 600, 60
+HISTORIES, REAL_HISTORIES = 600, 40
 #: Clusters of ten engines, and processes of rolls over them, in each campaign.
 CLUSTERS, ROLLS = 1000, 130
 

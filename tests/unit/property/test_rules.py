@@ -15,7 +15,7 @@ from .controller import STEPS
 from .histories import FAMILIES, History, Player, histories
 
 #: Histories per family; more of them for a night: SGLANG_PD_HISTORIES=20000.
-HISTORIES = int(os.environ.get("SGLANG_PD_HISTORIES", "600"))
+HISTORIES = int(os.environ.get("SGLANG_PD_HISTORIES", "440"))
 
 #: What the histories of each family must come to at least once, to be worth anything.
 MUST_BE_SEEN = {
