@@ -10,6 +10,7 @@ of its own roll, and what people and pipelines read.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -83,14 +84,20 @@ def events(directory: str) -> list[dict[str, Any]]:
 
 
 def tell(directory: str, event: str, **more: Any) -> None:
-    """Append an event with one write: the workers of a playbook do so beside each other."""
+    """Append an event with one write: the workers of a playbook do so beside each other.
+
+    A last line that was cut off is ended first, so that this one is not lost with it.
+
+    :raises OSError: where that cannot be done, or not to the end.
+    """
     content = dict(more, at=round(time.time(), 3), roll=os.path.basename(directory), event=event)
-    line = json.dumps(content, sort_keys=True) + "\n"
-    descriptor = os.open(os.path.join(directory, EVENTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(descriptor, line.encode("utf-8"))
-    finally:
-        os.close(descriptor)
+    line = (json.dumps(content, sort_keys=True) + "\n").encode("utf-8")
+    with open(os.path.join(directory, EVENTS), "a+b", buffering=0) as target:
+        end = target.seek(0, os.SEEK_END)
+        if end and os.pread(target.fileno(), 1, end - 1) != b"\n":
+            line = b"\n" + line
+        if target.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target.name)
 
 
 def cancel_file(directory: str) -> str:

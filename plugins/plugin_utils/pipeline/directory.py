@@ -138,16 +138,7 @@ class RollDirectory:
 
     def tell_interrupted(self, why: str) -> None:
         """Note that ansible-playbook ended without telling what the roll came to."""
-        self._end_line()
         roll_files.tell(self.path, _roll_events.ROLL_INTERRUPTED, why=why)
-
-    def _end_line(self) -> None:
-        """End a last line that was cut off, so that the next event is not lost with it."""
-        path = self.file(roll_files.EVENTS)
-        with contextlib.suppress(OSError, ValueError), open(path, "r+b") as target:
-            target.seek(-1, os.SEEK_END)
-            if target.read(1) != b"\n":
-                target.write(b"\n")
 
     # -- the process -------------------------------------------------------------------------
 
