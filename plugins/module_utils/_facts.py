@@ -668,6 +668,8 @@ def decode_restarted_alone(o: Observation) -> Fact:
         if signs:
             words = "{0} was started {1} after prefill: {2}".format(member["where"], duration(apart), ", ".join(signs))
             return Fact(True, words, member["where"])
+    if apart < 0:
+        return Fact(False, "decode was not started since prefill was")
     return Fact(False, "decode was started once since prefill was, {0} after it".format(duration(apart)))
 
 

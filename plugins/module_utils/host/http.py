@@ -110,7 +110,8 @@ class Client:
         """
         began = time.monotonic()
         self._deadline.at = began + timeout_seconds
-        headers = dict(bodies.WANTED)
+        # A connection that is kept may be closed by the server (uvicorn does after 5 s) just when it is used again.
+        headers = dict(bodies.WANTED, Connection="close")
         if api_key:
             headers["Authorization"] = "Bearer " + api_key
         status, body, error = None, b"", ""

@@ -79,10 +79,16 @@ def quiet(cluster: Cluster) -> dict[str, Any]:
 def unserved(cluster: Cluster) -> dict[str, Any]:
     """Let it be noticed that requests are not served: by clients who wait, or by a nudge."""
     if cluster.number.random() < 0.5:
-        for _ in range(cluster.number.randint(1, 6)):
-            cluster.call()
+        clients_wait(cluster, cluster.number.randint(1, 6))
         return {}
     return {"nudge": True, "gauges_only": cluster.number.random() < 0.5}
+
+
+def clients_wait(cluster: Cluster, count: int) -> None:
+    """Let clients send requests that are not served, and wait until an engine holds them."""
+    for _ in range(count):
+        cluster.call()
+    wait_until(lambda: max(sum(one.queues().values()) for one in cluster.engines.values()) >= count, "requests held")
 
 
 def failed_before(cluster: Cluster) -> None:
@@ -282,8 +288,7 @@ def collective_hang(cluster: Cluster) -> dict[str, Any]:
 @kind("scheduler_wedged", reversible=True)
 def scheduler_wedged(cluster: Cluster) -> dict[str, Any]:
     cluster.engines[engine_of(cluster)].faults(scheduler_wedged=True)
-    for _ in range(cluster.number.randint(1, 5)):
-        cluster.call()
+    clients_wait(cluster, cluster.number.randint(1, 5))
     return either(cluster, {}, {"nudge": True})
 
 

@@ -307,6 +307,7 @@ RULED_OUT = [
     (waiting_in_vain, "scheduler_wedged", "holds 1 requests (http_requests_active)"),
     (wedged, "healthy", "none is in any queue of its scheduler"),
     (prefill_alone, "kv_path_wedged", "has been running since"),
+    (prefill_alone, "decode_only_restarts", "decode was not started since prefill was"),
     (broken_path, "decode_only_restarts", "decode was started once since prefill was"),
     (broken_path, "stuck_inflight", "in flight 0, 0, 0"),
     (abort_race, "kv_path_broken", "answered in 0.90 s"),
@@ -447,7 +448,19 @@ def test_H5_what_decode_served_of_an_earlier_prefill_proves_nothing_of_this_one(
         one.started("prefill", 5 * HOUR, 600, by_hand=True)
         one.numbers["prefill"].update(transferred=transferred)
 
-    assert sighting(idle).diagnose()["verdict"] == verdict
+    report = sighting(idle).diagnose()
+    assert report["verdict"] == verdict
+    state = _diagnosis.OPEN if verdict == "unproven" else _diagnosis.RULED_OUT
+    assert rule(report, "prefill_only_restart")["state"] == state
+
+
+def test_H8_frozen_gauges_of_a_long_queue_are_no_capacity() -> None:
+    one = sighting(at_capacity)
+    assert one.diagnose()["verdict"] == "capacity"
+    one.loads = False
+    for numbers in one.numbers.values():
+        numbers.update({name: value[0] for name, value in numbers.items() if isinstance(value, list)})
+    assert rule(one.diagnose(), "capacity")["state"] == _diagnosis.RULED_OUT
 
 
 def test_H9_a_router_that_answers_late_once_is_not_down() -> None:

@@ -93,6 +93,15 @@ def test_no_redirect_is_followed_and_no_key_is_carried_elsewhere() -> None:
         assert (answer.status, answer.body, elsewhere.asked) == (307, b"", [])
 
 
+def test_each_request_has_a_connection_of_its_own() -> None:
+    client = http.Client()
+    answer = hostile.HEAD + b"Content-Length: 2\r\nConnection: keep-alive\r\n\r\n{}"
+    with hostile.serving(hostile.answers(answer)) as server:
+        for _ in range(3):
+            assert client.request("GET", server.url, PATIENCE_SECONDS).status == 200
+        assert [b"Connection: close" in asked for asked in server.asked] == [True] * 3
+
+
 def test_a_client_goes_on_after_every_answer() -> None:
     client = http.Client()
     for way in (hostile.dripping_body, hostile.reset, hostile.silent, hostile.longer_than_sent):
