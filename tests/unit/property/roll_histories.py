@@ -321,15 +321,18 @@ class Campaign:
         player.play(())
 
     def whole_fleet(self) -> None:
-        """Roll all clusters; the controller is killed three times amid that."""
+        """Roll all clusters; the controller is killed three times amid that, and then somebody cancels."""
         player = self.player
         player.one(Mend())
         player.one(Pause(100000))
         player.one(Deploy())
         options = {"max_unavailable": "10%", "batch": "5%", "repair": True, "failure_budget": "2%"}
-        for number in range(4):
-            lives = self.chance.randrange(20 * self.many, 40 * self.many) if number < 3 else None
-            player.one(Roll(resumes=number > 0, options=tuple(options.items()), lives=lives))
+        for number in range(5):
+            lives = self.chance.randrange(10 * self.many, 20 * self.many) if number < 3 else None
+            # It yields once for each cluster that it reserves, and then some 20 times a cluster.
+            cancelled_at = 2 * self.many if number == 3 else None
+            more = {"lives": lives, "cancelled_at": cancelled_at}
+            player.one(Roll(resumes=number > 0, options=tuple(options.items()), **more))
 
     def before(self) -> list[Any]:
         """Return what happens before a new roll."""
@@ -501,6 +504,17 @@ TWO = st.one_of(
     _two(st.just((0, 2, 4, 6)), st.just((1, 3, 5, 7)), st.just(False)),
     _two(st.just((0, 2, 4, 6)), st.just((1, 3, 5, 7)), st.just(False)),
 )
+#: Two rolls over one model, each of which would fill the bound alone.
+ONE_BY_ONE = st.just((("max_unavailable", "1"), ("batch", "1")))
+RIVALS = st.builds(
+    Roll,
+    options=ONE_BY_ONE,
+    selected=st.just((0, 2, 4)),
+    second=st.builds(Roll, options=ONE_BY_ONE, selected=st.just((1, 3)), here=st.booleans()),
+    second_at=st.integers(0, 25),
+    turns=st.lists(st.integers(0, 1), min_size=2, max_size=10).map(tuple),
+)
+OF_ONE_MODEL = st.integers(3, 6).map(lambda many: tuple(Shape("c{}".format(number)) for number in range(many)))
 CHANGES = st.one_of(
     st.builds(Deploy, what=st.just("configure"), first=SMALL, each=st.sampled_from([1, 1, 2])),
     st.builds(Deploy, what=st.sampled_from(["configure badly", "configure router"]), first=SMALL, each=st.just(1)),
@@ -554,6 +568,7 @@ FAMILIES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
         ),
         RESUMED,
     ),
+    "rivals": st.tuples(GOOD_CHANGE, RIVALS),
     "two": st.one_of(
         st.tuples(GOOD_CHANGE, TWO),
         st.tuples(GOOD_CHANGE, TWO, RESUMED),
@@ -565,7 +580,7 @@ FAMILIES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
 
 def histories(family: str) -> st.SearchStrategy[History]:
     """Return the histories of a family."""
-    return st.builds(History, shapes=SHAPES, acts=FAMILIES[family])
+    return st.builds(History, shapes=OF_ONE_MODEL if family == "rivals" else SHAPES, acts=FAMILIES[family])
 
 
 def play_real(history: History, seen: Counter[str] | None = None) -> None:

@@ -462,7 +462,8 @@ class Rules(Listener):
             latest = max(ledger["generation"] for ledger in ledgers)
             its = [ledger for ledger in ledgers if ledger["generation"] == latest]
             mine = all(str(ledger["run"].get("id", "")).startswith(process.roll + ".") for ledger in its)
-            if mine and any(not ledger["outcome"] for ledger in its):
+            # An attempt that failed before it came to a unit is on record where it announced itself.
+            if mine and any(not ledger["outcome"] and not ledger["fence"].get("outcome") for ledger in its):
                 self.broken("ledger", "{} of {} has no outcome", name, process)
 
     def _is_told(self, process: Observed, events: list[dict[str, Any]]) -> None:

@@ -611,7 +611,9 @@ class Walk:
                 self.fail("another run came after this one")
                 self.result.lost = True
                 return
-            ledger = _ledger.announce(unit.ledger, self.plan["generation"], self.plan["run"])
+            announced = _ledger.announce(unit.ledger, self.plan["generation"], self.plan["run"])
+            fence = dict(announced["fence"], outcome=self.result.outcome, reason=self.result.reason)
+            ledger = dict(announced, fence=fence)
             if ledger["generation"] == self.plan["generation"]:
                 ledger = _ledger.end(ledger, self.result.outcome, self.result.reason, self.fleet.clock)
             unit.ledger = ledger

@@ -23,9 +23,9 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import (
     _topology,
     _walk,
 )
-from hypothesis import HealthCheck, Phase, given, settings
 
-from .histories import History, histories, play
+from .generated import play_all
+from .histories import histories, play
 from .rules import ViolationError
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -370,19 +370,7 @@ MUTANTS: list[tuple[Patch, str, tuple[str, ...]]] = [
 def test_mutant_is_caught(monkeypatch: pytest.MonkeyPatch, mutate: Patch, family: str, rules: tuple[str, ...]) -> None:
     """Break the core, play histories, and see which rule complains."""
 
-    @settings(
-        max_examples=HISTORIES,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(histories(family))
-    def survive(history: History) -> None:
-        play(history)
-
     mutate(monkeypatch)
     with pytest.raises(ViolationError) as caught:
-        survive()
+        play_all(histories(family), HISTORIES, play, shrink=False)
     assert caught.value.rule in rules, str(caught.value)[:2000]

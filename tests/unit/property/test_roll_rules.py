@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from . import roll_histories
+from .generated import play_all
 from .roll_histories import FAMILIES, History, Roll, histories, play, play_campaign, play_real
 from .roll_process import TASKS, TASKS_OF_WAVE, tasks_of_playbook, tasks_of_wave
 from .roll_world import Shape
@@ -19,7 +19,7 @@ from .roll_world import Shape
 #: How many times as much as in the default run; for a night: SGLANG_PD_ROLLS=100.
 TIMES = int(os.environ.get("SGLANG_PD_ROLLS", "1"))
 #: Histories per family, of a handful of clusters: cheap ones, and with the real steps.
-HISTORIES, REAL_HISTORIES = 600, 40
+HISTORIES, REAL_HISTORIES = 500, 35
 #: Clusters of ten engines, and processes of rolls over them, in each campaign.
 CLUSTERS, ROLLS = 1000, 130
 
@@ -41,6 +41,7 @@ MUST_BE_SEEN = {
     "disturbed": ("stopped", "paused", "killed", "clusters refused", "co-restarts by hand", "resumed to the end"),
     "repairs": ("waves of kind repair", "done", "failed", "refused"),
     "soaks": ("clusters put back after a soak", "killed", "resumed", "done"),
+    "rivals": ("two at a time", "refused", "done"),
     "two": ("two at a time", "refused", "killed", "done", "failed"),
 }
 
@@ -54,20 +55,11 @@ def hold(family: str, many: int, player: Callable[[History, Counter[str]], None]
     """Play generated histories of a family; return what they came to."""
     seen: Counter[str] = Counter()
 
-    @settings(
-        max_examples=many,
-        derandomize=True,
-        print_blob=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(histories(family))
     def holds(history: History) -> None:
         seen["histories"] += 1
         player(history, seen)
 
-    holds()
+    play_all(histories(family), many, holds)
     print(dict(seen))
     return seen
 

@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _walk
-from hypothesis import HealthCheck, given, settings
 
 from .controller import STEPS
+from .generated import play_all
 from .histories import FAMILIES, History, Player, histories
 
 #: Histories per family; more of them for a night: SGLANG_PD_HISTORIES=20000.
@@ -66,20 +66,11 @@ def test_rules_hold(family: str) -> None:
     """Play generated histories; every effect in them is judged by :mod:`rules`."""
     seen: Counter[str] = Counter()
 
-    @settings(
-        max_examples=HISTORIES,
-        derandomize=True,
-        print_blob=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(histories(family))
     def hold(history: History) -> None:
         seen["histories"] += 1
         Player(history, seen).play()
 
-    hold()
+    play_all(histories(family), HISTORIES, hold)
     print(dict(seen))
     missed = [what for what in MUST_BE_SEEN[family] if not seen[what]]
     assert not missed, "the generator reaches too little: {}".format(missed)
