@@ -414,6 +414,8 @@ class Rules(Listener):
         self.fleet.happens("{}: killed", process)
         process.dead = True
         self.alive.remove(process)
+        # What it was amid is not as a co-restart leaves it, whether it answers or not.
+        self.meddled |= {name for name in process.touched if process.came_to.get(name) not in GOOD}
         told = [event for event in events if event["at"] >= process.began]
         process.told_its_end = any(event["event"] == "roll_ended" for event in told)
         ended = {event["cluster"] for event in told if event["event"] == "cluster_ended"}
