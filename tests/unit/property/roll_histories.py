@@ -246,7 +246,8 @@ class Player:
             self.seen["clusters " + outcome] += 1
         for kind in {wave["kind"] for wave in observed.plan.get("waves", [])[: len(observed.waves)]}:
             self.seen["waves of kind " + kind] += 1
-        self.seen["most clusters in a roll"] = max(self.seen["most clusters in a roll"], len(observed.came_to))
+        planned = sum(len(wave["clusters"]) for wave in observed.plan.get("waves", []))
+        self.seen["most clusters in a roll"] = max(self.seen["most clusters in a roll"], planned)
         for cluster in self.clusters:
             cluster.faults.clear()
         if observed.roll not in self.stage.files.plans:
