@@ -284,7 +284,7 @@ def conclusions(
         attempt = _attempt(one, evidence_of(one, hostvars, prefix), rollback)
         attempts.setdefault(name, []).append(attempt)
         if attempt["next"]:
-            following[name] = dict(attempt["next"], run=one["run"], follows=one["generation"], options=one["options"])
+            following[name] = _attempts.following(one, attempt)
     return attempts, following
 
 

@@ -224,13 +224,10 @@ class ActionModule(ActionBase):
             if not why:
                 continue
             bad.append("{0}: {1}".format(name, why))
-            plan = given["plan"]["plans"][name]
-            last = _attempts.failed_soak(attempts[name][-1], why, given["rollback"])
+            last = dict(_attempts.failed_soak(attempts[name][-1], why, given["rollback"]), lines=[why])
             attempts[name] = [*attempts[name][:-1], last]
             if last["next"]:
-                following[name] = dict(
-                    last["next"], run=plan["run"], follows=last["generation"], options=plan["options"]
-                )
+                following[name] = _attempts.following(given["plan"]["plans"][name], last)
                 display.display("cluster {0}: {1}\n  next     {what}: {why}".format(name, why, **last["next"]))
         if given["clusters"]:
             roll_files.tell(
@@ -251,11 +248,7 @@ class ActionModule(ActionBase):
         for name in given["clusters"]:
             ending = _ending(name, given["plan"], given["attempts"])
             ending.before = _latency(_proof_of(name, wave, "pd_roll_before", task_vars))
-            if ending.outcome == _roll.DONE:
-                ending.after = _latency(_proof_of(name, wave, given["proof"], task_vars))
-                why = _soak_failure(name, wave, given["proof"], task_vars)
-                if why:
-                    ending.outcome, ending.message = _roll.FAILED, why
+            ending.after = _latency(_proof_of(name, wave, given["proof"], task_vars))
             _tell_end(directory, number, name, ending)
         events = roll_files.events(directory)
         came_to = {name: outcome for name, outcome in _roll.outcomes(events).items() if name in wave["clusters"]}
@@ -353,12 +346,7 @@ def _ending(cluster: str, plan: dict[str, Any], attempts: dict[str, Any]) -> _En
         return _Ending(_roll.FAILED, "its co-restart came to no conclusion", stopped=True)
     came_to = _attempts.verdict(mine)
     outcome = {_attempts.FAILED: _roll.FAILED, _attempts.ROLLED_BACK: _roll.ROLLED_BACK}.get(came_to, _roll.DONE)
-    lines = [
-        line.strip()
-        for attempt in mine
-        for line in (attempt["lines"] if attempt["outcome"] != _attempts.OK else [attempt.get("soak", "")])
-        if line
-    ]
+    lines = [line.strip() for attempt in mine if attempt["outcome"] != _attempts.OK for line in attempt["lines"]]
     stopped = any(attempt["stopped"] for attempt in mine)
     return _Ending(outcome, "\n".join(lines), mine[-1]["generation"], stopped)
 

@@ -71,21 +71,31 @@ def _is_lost(evidence: dict[str, dict[str, Any]]) -> bool:
 
 
 def failed_soak(attempt: dict[str, Any], why: str, roll_back: str) -> dict[str, Any]:
-    """Return an attempt that ended well and failed the soak of its roll: with ``soak`` (why) and what follows on it.
+    """Return an attempt that ended well, as one that failed in the soak of its roll.
+
+    The ledgers keep that it ended well: the soak is the roll's.
 
     :param roll_back: ``never`` or ``on_failure``.
     """
-    found = dict(attempt, soak=why)
+    found = dict(attempt, outcome=FAILED, reason=why)
     if roll_back == ON_FAILURE and not attempt["restore"]:
         reason = "it failed its soak and pd_co_restart_rollback is {0}".format(ON_FAILURE)
         found["next"] = {"what": ROLL_BACK, "why": reason, "stages": list(STAGES)}
     return found
 
 
+def following(plan: dict[str, Any], attempt: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``co_restart_plan`` needs to plan what follows on an attempt.
+
+    :param attempt: one with ``next``.
+    """
+    return dict(attempt["next"], run=plan["run"], follows=attempt["generation"], options=plan["options"])
+
+
 def verdict(attempts: list[dict[str, Any]]) -> str:
     """Return what the attempts on a cluster came to, the last one of which was refused or walked."""
     last = attempts[-1]
-    if last["outcome"] != OK or last.get("soak"):
+    if last["outcome"] != OK:
         return FAILED
     if last["automatic"]:
         return ROLLED_BACK

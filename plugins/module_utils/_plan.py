@@ -158,9 +158,7 @@ def _restored(
     if wanted is None:
         return None, records, []
     of_stages = [record for record in records if record["member"]["role"] in stages]
-    generation, reason, problems = _revision.choose(
-        of_stages, wanted["generation"], follows if wanted["automatic"] else 0
-    )
+    generation, reason, problems = _revision.choose(of_stages, wanted["generation"], follows)
     if problems:
         return None, records, problems
     units: dict[str, dict[str, int]] = {}

@@ -34,11 +34,12 @@ from property.roll_world import Shape  # noqa: E402
 MODULES = ("member_info", "preflight", "settings_info", "verify_step", "cluster_lock", "co_restart_step")
 MAIN = 'if __name__ == "__main__":'
 #: What such a module does with its arguments.
-ASKS = """
+ASKS = """import json, os, socket, time
+
+
 class _Simulated(AnsibleModule):
     def __init__(self, **given):
         super().__init__(**given)
-        import os, socket, time
         with socket.socket(socket.AF_UNIX) as hosts:
             hosts.connect(os.environ["PD_SIMULATED_HOSTS"])
             asked = {"module": self._name.rsplit(".", 1)[-1], "host": os.environ["PD_SIMULATED_HOST"]}
@@ -47,7 +48,6 @@ class _Simulated(AnsibleModule):
             self.exit_json(**json.loads(hosts.makefile().readline()))
 
 
-import json
 AnsibleModule = _Simulated
 
 
@@ -67,7 +67,7 @@ def collection_in(directory: Path) -> None:
         path = modules / (name + ".py")
         text = path.read_text(encoding="utf-8")
         path.unlink()
-        path.write_text(text.replace(MAIN, ASKS.lstrip("\n") + MAIN), encoding="utf-8")
+        path.write_text(text.replace(MAIN, ASKS + MAIN), encoding="utf-8")
 
 
 class Hosts:
@@ -89,15 +89,7 @@ class Hosts:
     def inventory(self) -> dict[str, Any]:
         """Return the fleet as an Ansible inventory."""
         groups = {group: {"hosts": dict.fromkeys(hosts)} for group, hosts in self.fleet.groups.items()}
-        variables = {
-            host: dict(its, pd_engine_served_model_name=self.model_of(host))
-            for host, its in self.fleet.variables.items()
-        }
-        return {"all": {"children": groups, "hosts": variables}}
-
-    def model_of(self, host: str) -> str:
-        """Return the model of a host's first member."""
-        return str(self.fleet.members_on(host)[0]["settings"]["served_model_name"])
+        return {"all": {"children": groups, "hosts": self.fleet.variables}}
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return what a module on a host finds."""

@@ -33,7 +33,7 @@ def co_restart(run_playbook):
 #: What is deployed, and with which of it the processes were started.
 DEPLOYED = (
     "find /etc/sglang-pd /etc/systemd/system /var/lib/sglang-pd/patches /run/sglang-main-*.service -type f "
-    "-not -name '*.json.lock' -exec sha256sum {} + | sort"
+    "-exec sha256sum {} + | sort"
 )
 
 

@@ -76,6 +76,38 @@ def _what(task: dict[str, Any]) -> str:
     return next(name.rsplit(".", 1)[1] for name in task if name.count(".") == 2)
 
 
+#: Limits that a simulated clock comes to soon.
+STEP_OPTIONS: dict[str, Any] = {
+    "drain_limit_seconds": 3,
+    "drain_stall_seconds": 1,
+    "consecutive": 3,
+    "health_timeout_seconds": 25,
+    "requests": 3,
+    "request_limit_seconds": 5,
+    "settle_limit_seconds": 4,
+    "settle_stall_seconds": 2,
+    "verify": {"parts": ["pairs"]},
+}
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    """Return what is asked of a co-restart, see :func:`_plan.make_plan`: as by default but for what is given."""
+    return {
+        "stages": [],
+        "override": "",
+        "when": _plan.ALWAYS,
+        "take_over": "",
+        "accepted": [],
+        "resume_limit_seconds": 3600,
+        "gone_owners": [],
+        "decode_alone": False,
+        "options": STEP_OPTIONS,
+        "restore": None,
+        "follows": None,
+        **more,
+    }
+
+
 STEPS = steps_of_playbook()
 #: Tasks of a run: member_info, plan, the steps.
 TASKS = 2 + len(STEPS)

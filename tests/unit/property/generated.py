@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -31,3 +32,19 @@ def play_all(histories: st.SearchStrategy[Any], many: int, play: Callable[[Any],
         play(history)
 
     hold()
+
+
+#: Histories that a mutant may survive before it is called undetected.
+MUTANTS_MAY_SURVIVE = 1500
+
+
+def assert_caught(
+    error: type[Exception], rules: tuple[str, ...], histories: st.SearchStrategy[Any], play: Callable[[Any], None]
+) -> None:
+    """Assert that a history breaks a rule, and that it is one of these.
+
+    :param error: what breaking a rule raises; its ``rule`` says which one.
+    """
+    with pytest.raises(error) as caught:
+        play_all(histories, MUTANTS_MAY_SURVIVE, play, shrink=False)
+    assert caught.value.rule in rules, str(caught.value)[:2000]

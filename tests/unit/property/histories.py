@@ -18,7 +18,7 @@ from typing import Any
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempts, _plan
 from hypothesis import strategies as st
 
-from .controller import STEPS, TASKS, Controller, Outage
+from .controller import STEPS, TASKS, Controller, Outage, asked
 from .rules import Rules
 from .world import (
     BAD,
@@ -258,31 +258,18 @@ class Player:
         stages, override, when = REQUESTS[run.asked]
         name = "run{}".format(next(self.numbers))
         clusters = self.world.clusters
-        asked = {
-            "run": {"id": name, "owner": "owner of " + name, "purpose": "test"},
-            "clusters": clusters if run.whole_fleet else [clusters[run.cluster % len(clusters)]],
-            "stages": list(stages),
-            "override": override,
-            "when": when,
-            "take_over": "the operator says so" if run.take_over else "",
-            "accepted": [],
-            "resume_limit_seconds": run.resume_limit_seconds,
-            "gone_owners": ["owner of " + dead for dead in self.dead] if run.knows_the_dead else [],
-            "decode_alone": self.history.decode_alone,
-            "restore": {"generation": 0, "automatic": False} if run.asked in BACK else None,
-            "follows": None,
-            "options": {
-                "drain_limit_seconds": 3,
-                "drain_stall_seconds": 1,
-                "consecutive": 3,
-                "health_timeout_seconds": 25,
-                "requests": 3,
-                "request_limit_seconds": 5,
-                "settle_limit_seconds": 4,
-                "settle_stall_seconds": 2,
-                "verify": {"parts": ["pairs"]},
-            },
-        }
+        wanted = asked(
+            run={"id": name, "owner": "owner of " + name, "purpose": "test"},
+            clusters=clusters if run.whole_fleet else [clusters[run.cluster % len(clusters)]],
+            stages=list(stages),
+            override=override,
+            when=when,
+            take_over="the operator says so" if run.take_over else "",
+            resume_limit_seconds=run.resume_limit_seconds,
+            gone_owners=["owner of " + dead for dead in self.dead] if run.knows_the_dead else [],
+            decode_alone=self.history.decode_alone,
+            restore={"generation": 0, "automatic": False} if run.asked in BACK else None,
+        )
         outages: tuple[Outage, ...] = ()
         if run.outage:
             host, first, last, late = run.outage
@@ -294,7 +281,7 @@ class Player:
             self.world,
             self.rules,
             self.wanted,
-            asked,
+            wanted,
             run.slice_seconds,
             outages,
             run.rotation,

@@ -17,6 +17,7 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import _plan
 from hypothesis import strategies as st
 
 from . import roll_real
+from .histories import Mend, Pause
 from .roll_process import Process, Stage
 from .roll_world import FAULTS, SOAK, Cluster, Fleet, Shape
 
@@ -41,18 +42,6 @@ class Deploy:
     what: str = "configure"
     first: int = 0
     each: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Pause:
-    """Time goes by."""
-
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Mend:
-    """All faults are mended."""
 
 
 @dataclasses.dataclass(frozen=True)

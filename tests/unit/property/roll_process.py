@@ -25,6 +25,7 @@ from ansible_collections.inferops.sglang_pd.plugins.modules import cluster_lock
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import controller
 
 from . import roll_rules
+from .controller import asked
 from .roll_rules import Observed, Rules
 from .roll_world import HOOK, LATE_HOOK, NO_SETTINGS, SOAK, SOAK_AND_BACK, Fleet, Walk
 from .world import KilledError
@@ -189,12 +190,10 @@ class LockFiles:
     def change_lock(self, cluster: str, change: Callable[[Any], Any], directory: str = LOCKS) -> str:
         """Change a lock or a reservation."""
         self.stage.moment()
-        kept: dict[str, dict[str, Any]] = getattr(self.stage.fleet, directory)
-        after, message = change(kept.get(self.host, {}).get(cluster))
-        if after == {}:
-            kept[self.host].pop(cluster)
-        elif after is not None:
-            kept.setdefault(self.host, {})[cluster] = after
+        fleet = self.stage.fleet
+        after, message = change(getattr(fleet, directory).get(self.host, {}).get(cluster))
+        if after is not None:
+            fleet.keep(directory, self.host, cluster, after)
         return str(message)
 
     def members(self) -> list[dict[str, Any]]:
@@ -232,10 +231,10 @@ class CachingFleet(roll_plan._Fleet):
         mine = any(str(record["ledger"]["run"].get("id", "")).startswith(self.run["id"] + ".") for record in records)
         if mine or any(self.variables[host].get("pd_maintenance") for host in one.hosts):
             return super().cluster(name, selected)
-        asked = [*map(id, records), self.given["restart_when"], self.asked_well(name)]
-        if name not in self.cache or self.cache[name][0] != asked:
+        about = [*map(id, records), self.given["restart_when"], self.asked_well(name)]
+        if name not in self.cache or self.cache[name][0] != about:
             # The records are kept, so that no other one gets the same id.
-            self.cache[name] = asked, dict(super().cluster(name, selected), records=records)
+            self.cache[name] = about, dict(super().cluster(name, selected), records=records)
         return dict(self.cache[name][1], selected=selected)
 
     def asked_well(self, name: str) -> bool:
@@ -638,7 +637,7 @@ class Process:
         self,
         wave: dict[str, Any],
         clusters: list[str],
-        asked: dict[str, Any],
+        wish: dict[str, Any],
         following: dict[str, dict[str, Any]] | None = None,
     ) -> Generator[None, None, dict[str, dict[str, Any]]]:
         """Ask the hosts and plan an attempt."""
@@ -649,21 +648,14 @@ class Process:
         yield
         seen = co_restart_plan.seen_of(sorted(hosts), self.hostvars, "pd_members", "pd_preflight")
         common = {
-            "stages": [],
-            "override": "",
-            "take_over": "",
-            "accepted": [],
-            "resume_limit_seconds": 3600,
             "gone_owners": co_restart_plan.gone_owners(seen, "locks"),
             "options": {"requests": 8, "verify": {"parts": ["pairs"]}},
-            "restore": None,
-            "follows": None,
             "roll": "" if following else wave["roll"],
-            **asked,
+            **wish,
         }
         found = {}
         for name in clusters:
-            its = dict(common, **co_restart_plan._next_attempt((following or {}).get(name)))
+            its = asked(**{**common, **co_restart_plan._next_attempt((following or {}).get(name))})
             opts_in = "pd_co_restart_decode_alone"
             found[name] = co_restart_plan.plan_of(name, wave["inventory"][name], seen, its, opts_in, self.hostvars)
             self.fleet.happens(

@@ -18,8 +18,8 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import _attempt
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters as inventory
 
 from . import histories, roll_world, rules, world
-from .controller import Controller
-from .roll_process import Process, Stage, _as_registered
+from .controller import Controller, asked
+from .roll_process import LockFiles, Process, Stage, _as_registered
 from .roll_rules import Observed
 from .roll_world import Shape
 
@@ -28,17 +28,6 @@ BEHAVIOURS = {
     roll_world.GATE_OF_PREFILL: ("prefill", world.NEVER_HEALTHY),
     roll_world.GATE_OF_DECODE: ("decode", world.DIES_AT_START),
     roll_world.PROOF: ("prefill", world.STUCK_QUEUE),
-}
-STEP_OPTIONS: dict[str, Any] = {
-    "drain_limit_seconds": 3,
-    "drain_stall_seconds": 1,
-    "consecutive": 3,
-    "health_timeout_seconds": 25,
-    "requests": 3,
-    "request_limit_seconds": 5,
-    "settle_limit_seconds": 4,
-    "settle_stall_seconds": 2,
-    "verify": {"parts": ["pairs"]},
 }
 
 
@@ -116,7 +105,7 @@ class Watched(rules.Rules):
             self.fleet.listener.before(self.fleet.clusters[unit.cluster], process.observed, what)
 
 
-class Fleet:
+class Fleet(roll_world.Maintained):
     """What a process of a roll needs of the world."""
 
     def __init__(self, shapes: Iterable[Shape]):
@@ -143,6 +132,7 @@ class Fleet:
                 names.append(member["cluster"])
         for shape in shapes:
             for host in self.clusters[shape.name].hosts:
+                self.variables[host].setdefault("pd_engine_served_model_name", shape.model)
                 if shape.domain and host != shape.edge:
                     self.variables[host]["pd_failure_domain"] = shape.domain
         self.wanted = inventory.inventory_clusters(self.groups, self.variables)[0]
@@ -211,16 +201,17 @@ class Fleet:
         """Return what the ``preflight`` module gives on a host."""
         return {"members": {}}
 
-    def host_variables(self, host: str) -> dict[str, Any]:
-        """Return the inventory's variables of a host."""
-        variables = dict(self.variables[host])
-        if host in self.maintenance:
-            variables["pd_maintenance"] = "new fans"
-        return variables
-
-    def in_maintenance(self) -> set[str]:
-        """Return the clusters with a host in maintenance."""
-        return {name for name, cluster in self.clusters.items() if self.maintenance & set(cluster.hosts)}
+    def keep(self, directory: str, host: str, cluster: str, lock: dict[str, Any]) -> None:
+        """Keep a lock or a reservation on a host; ``{}`` takes it away."""
+        if directory == LockFiles.LOCKS:
+            if lock:
+                self.world.locks[host, cluster] = json.dumps(lock)
+            else:
+                del self.world.locks[host, cluster]
+        elif lock:
+            self.world.reservations.setdefault(host, {})[cluster] = lock
+        else:
+            del self.world.reservations[host][cluster]
 
     def members_on(self, host: str) -> list[dict[str, Any]]:
         """Return the members on a host."""
@@ -270,24 +261,10 @@ class Fleet:
             self.look()
         return controller.outcomes[cluster.name]
 
-    def controller(self, asked: dict[str, Any], clusters: list[str], rollback: str = "never") -> Controller:
+    def controller(self, wish: dict[str, Any], clusters: list[str], rollback: str = "never") -> Controller:
         """Return a controller that co-restarts clusters."""
-        common = {
-            "clusters": clusters,
-            "stages": [],
-            "override": "",
-            "take_over": "",
-            "accepted": [],
-            "resume_limit_seconds": 3600,
-            "gone_owners": [],
-            "decode_alone": False,
-            "restore": None,
-            "follows": None,
-            "options": STEP_OPTIONS,
-        }
-        found = Controller(
-            self.world, self.world_rules, self.wanted, dict(common, **asked), slice_seconds=5.0, rollback=rollback
-        )
+        wish = asked(clusters=clusters, **wish)
+        found = Controller(self.world, self.world_rules, self.wanted, wish, slice_seconds=5.0, rollback=rollback)
         found.hosts = sorted({host for name in clusters for host in self.clusters[name].hosts})
         return found
 
@@ -332,13 +309,13 @@ class RealProcess(Process):
                 role, behaviour = BEHAVIOURS[fault]
                 fleet.world.of_cluster(name, role)[0].next_behaviours.append(behaviour)
         seen = {host: fleet.member_info(host) for name in clusters for host in fleet.clusters[name].hosts}
-        asked = {
+        wish = {
             "run": co_restart_plan.new_run(run_id, wave["purpose"]),
             "when": wave["restart_when"],
             "roll": wave["roll"],
             "gone_owners": co_restart_plan.gone_owners(seen, "locks"),
         }
-        controller = fleet.controller(asked, clusters, self.rolls_back)
+        controller = fleet.controller(wish, clusters, self.rolls_back)
         self.run_id = run_id
         fleet.world_rules.process_of[run_id] = self
         fleet.at_work = self.observed

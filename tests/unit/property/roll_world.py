@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _ledger, _lock, _plan, _revision
 from ansible_collections.inferops.sglang_pd.plugins.plugin_utils import clusters as inventory
 
+from .controller import asked
 from .world import BAD
 
 STAGES = ("prefill", "decode", "router")
@@ -149,7 +150,26 @@ class Listener:
         """Hear that a cluster answers again, as was awaited."""
 
 
-class Fleet:
+class Maintained:
+    """What a fleet has of its inventory, and who works on its hosts."""
+
+    clusters: dict[str, Any]
+    variables: dict[str, dict[str, Any]]
+    maintenance: set[str]
+
+    def host_variables(self, host: str) -> dict[str, Any]:
+        """Return the inventory's variables of a host."""
+        variables = dict(self.variables[host])
+        if host in self.maintenance:
+            variables["pd_maintenance"] = "new fans"
+        return variables
+
+    def in_maintenance(self) -> set[str]:
+        """Return the clusters with a host in maintenance."""
+        return {name for name, cluster in self.clusters.items() if self.maintenance.intersection(cluster.hosts)}
+
+
+class Fleet(Maintained):
     """All clusters, their hosts, and one clock."""
 
     def __init__(self, shapes: Iterable[Shape]):
@@ -253,16 +273,13 @@ class Fleet:
                     unit.ledger = ledger
                     cluster.touched()
 
-    def host_variables(self, host: str) -> dict[str, Any]:
-        """Return the inventory's variables of a host."""
-        variables = dict(self.variables[host])
-        if host in self.maintenance:
-            variables["pd_maintenance"] = "new fans"
-        return variables
-
-    def in_maintenance(self) -> set[str]:
-        """Return the clusters with a host in maintenance."""
-        return {cluster.name for host in self.maintenance for cluster in self._on_host[host]}
+    def keep(self, directory: str, host: str, cluster: str, lock: dict[str, Any]) -> None:
+        """Keep a lock or a reservation on a host; ``{}`` takes it away."""
+        kept: dict[str, dict[str, Any]] = getattr(self, directory)
+        if lock:
+            kept.setdefault(host, {})[cluster] = lock
+        else:
+            del kept[host][cluster]
 
     # -- what is done to hosts ---------------------------------------------------------
 
@@ -344,21 +361,9 @@ class Fleet:
         """Run the playbook ``co_restart`` for one cluster, from another controller; return what it came to."""
         hosts = [host for host in cluster.hosts if host not in self.unreachable]
         seen = {host: dict(self.member_info(host), preflight={}) for host in hosts}
-        asked = {
-            "run": {"id": run_id, "owner": "somebody", "purpose": "by hand"},
-            "stages": list(STAGES),
-            "override": "",
-            "when": _plan.ALWAYS,
-            "take_over": take_over,
-            "accepted": [],
-            "resume_limit_seconds": 0,
-            "gone_owners": [],
-            "decode_alone": False,
-            "options": {},
-            "restore": None,
-            "follows": None,
-        }
-        plan = _plan.make_plan(cluster.name, self.wanted[cluster.name], seen, asked)
+        run = {"id": run_id, "owner": "somebody", "purpose": "by hand"}
+        wish = asked(run=run, stages=list(STAGES), take_over=take_over, resume_limit_seconds=0)
+        plan = _plan.make_plan(cluster.name, self.wanted[cluster.name], seen, wish)
         if plan["decision"] != "go":
             return str(plan["decision"])
         walk = Walk(self, plan, run_id, lambda seconds: None)

@@ -151,7 +151,9 @@ def test_a_cluster_whose_hook_failed_is_not_touched(directory: str) -> None:
 def test_only_what_is_proved_and_soaked_is_done(directory: str) -> None:
     step = given(directory, plan=PLANS, attempts=attempts(a="ok", b="ok"))
     assert action.ActionModule._walked(step, directory, {}) == {"clusters": ["a", "b"]}
-    end = action.ActionModule._end(step, directory, task_vars(a=PROOF, b=BROKEN))
+    asked = task_vars(a=PROOF, b=BROKEN)
+    soaked = action.ActionModule._soaked(dict(step, rollback="never"), directory, asked)
+    end = action.ActionModule._end(dict(step, attempts=soaked), directory, asked)
     assert ended(directory) == {"a": ("done", ""), "b": ("failed", "it failed its soak: 3 of 3 requests failed")}
     assert end["over"]
     assert end["clusters"] == {"good": ["a"], "failed": ["b"]}

@@ -184,8 +184,10 @@ def test_descendants_are_found_and_a_pid_that_was_used_again_is_not_signalled(
     wait_for(lambda: controller.process_start(found[0].pid) == "")
 
 
-def test_connections_that_ssh_shares_are_left_alone(start: Callable[..., subprocess.Popen[bytes]]) -> None:
-    title = "ssh: /root/.ansible/cp/0123456789 [mux]"
+def test_connections_that_ssh_shares_are_left_alone(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    title = f"ssh: {tmp_path}/0123456789 [mux]"
     shared = start("bash", "-c", f"exec -a '{title}' sleep 86395")
     wait_for(lambda: [one for one in [processes.look(shared.pid)] if one and one.words()[:1] == [title]])
     assert shared.pid not in [one.pid for one in processes.running_below(os.getpid())]
