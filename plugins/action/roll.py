@@ -273,11 +273,12 @@ class ActionModule(ActionBase):
             ended = _roll.end_of(roll_files.events(directory)) or {}
         lines = _roll.summary(roll, roll_files.events(directory))
         lines += ["  {0}".format(path) for path in roll_report.write_all(directory)]
-        result = {"outcome": ended["outcome"], "remaining": ended["remaining"], "lines": lines}
+        result = {"outcome": ended["outcome"], "remaining": ended["remaining"]}
         if ended["outcome"] in (_roll.FAILED, _roll.REFUSED, _roll.STOPPED):
+            # One message: the lines would say it all again.
             return dict(result, failed=True, msg="\n".join(lines))
         display.display("\n".join(lines))
-        return result
+        return dict(result, lines=lines)
 
 
 class _Ending:

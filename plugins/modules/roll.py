@@ -141,8 +141,8 @@ remaining:
   type: list
   elements: str
 lines:
-  description: What the roll came to, as text.
-  returned: for O(step=conclude)
+  description: What the roll came to, as text. Where it failed, that is the message.
+  returned: for O(step=conclude) of a roll that did what was wanted
   type: list
   elements: str
 """

@@ -289,3 +289,12 @@ def test_the_plan_of_an_interrupted_part_is_kept(directory: str) -> None:
         "second",
         "third",
     ]
+
+
+def test_a_roll_that_failed_says_so_once(directory: str) -> None:
+    step = given(directory, plan=PLANS, attempts=attempts(a="ok", b="failed"))
+    action.ActionModule._end(step, directory, task_vars(a=PROOF))
+    concluded = action.ActionModule._conclude(step, directory, {})
+    assert concluded["failed"]
+    assert "at start_decode" in concluded["msg"]
+    assert "at start_decode" not in str({key: value for key, value in concluded.items() if key != "msg"})
