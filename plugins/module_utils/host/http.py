@@ -36,12 +36,6 @@ class Answer(NamedTuple):
     error: str
 
 
-class _Deadline:
-    """When the request under way has to be answered, on the monotonic clock."""
-
-    at = float("inf")
-
-
 class _TimedSocket(socket.socket):
     """A socket on which all reads together end at the deadline.
 
@@ -49,18 +43,19 @@ class _TimedSocket(socket.socket):
     headers and body alike.
     """
 
-    deadline: _Deadline
+    #: On the monotonic clock.
+    deadline: float
 
     def recv_into(self, *given: Any) -> int:
         """Read until the deadline at most."""
-        left = self.deadline.at - time.monotonic()
+        left = self.deadline - time.monotonic()
         if left <= 0:
             raise socket.timeout("timed out")
         self.settimeout(min(left, 1e6))
         return super().recv_into(*given)
 
 
-def _pool_of(deadline: _Deadline) -> type[urllib3.connectionpool.HTTPConnectionPool]:
+def _pool_of(deadline: float) -> type[urllib3.connectionpool.HTTPConnectionPool]:
     """Return a kind of pool whose connections read until the deadline at most."""
 
     class Connection(urllib3.connection.HTTPConnection):
@@ -79,9 +74,9 @@ def _pool_of(deadline: _Deadline) -> type[urllib3.connectionpool.HTTPConnectionP
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
-    """Opens the connections of a client."""
+    """Opens the connection of a request."""
 
-    def __init__(self, deadline: _Deadline) -> None:
+    def __init__(self, deadline: float) -> None:
         self._deadline = deadline
         super().__init__()
 
@@ -95,13 +90,6 @@ class _Adapter(requests.adapters.HTTPAdapter):
 class Client:
     """Requests that carry one API key and go to no proxy and follow no redirect; one at a time."""
 
-    def __init__(self) -> None:
-        self._deadline = _Deadline()
-        self._session = requests.Session()
-        self._session.mount("http://", _Adapter(self._deadline))
-        # No proxy and no .netrc of the environment: members are asked directly.
-        self._session.trust_env = False
-
     def request(self, method: str, url: str, timeout_seconds: float, api_key: str = "", content: Any = None) -> Answer:
         """Return the answer to one request.
 
@@ -109,14 +97,26 @@ class Client:
         :param timeout_seconds: for the whole answer, not only between two bytes.
         """
         began = time.monotonic()
-        self._deadline.at = began + timeout_seconds
-        # A connection that is kept may be closed by the server (uvicorn does after 5 s) just when it is used again.
+        deadline = began + timeout_seconds
         headers = dict(bodies.WANTED, Connection="close")
         if api_key:
             headers["Authorization"] = "Bearer " + api_key
         status, body, error = None, b"", ""
         try:
-            status, body = self._read(method, url, timeout_seconds, headers, content)
+            # A connection of its own: one that is kept may be closed by the server (uvicorn does after 5 s) just when
+            # it is used again.
+            with _session(deadline) as session:
+                asked = session.request(
+                    method,
+                    url,
+                    headers=headers,
+                    json=content,
+                    timeout=timeout_seconds,
+                    allow_redirects=False,
+                    stream=True,
+                )
+                with asked as response:
+                    status, body = response.status_code, _body(response, deadline, timeout_seconds)
         except requests.exceptions.Timeout:
             error = bodies.nothing_within(timeout_seconds)
         except requests.exceptions.InvalidHeader:
@@ -126,33 +126,33 @@ class Client:
             error = str(trouble)
         except _TROUBLES as trouble:
             # Late within the body is no Timeout to requests.
-            late = time.monotonic() >= self._deadline.at
+            late = time.monotonic() >= deadline
             error = bodies.not_at_its_end_within(timeout_seconds) if late else _short(trouble)
         return Answer(status, body, time.monotonic() - began, error)
 
-    def _read(
-        self, method: str, url: str, timeout_seconds: float, headers: dict[str, str], content: Any
-    ) -> tuple[int, bytes]:
-        with self._session.request(
-            method,
-            url,
-            headers=headers,
-            json=content,
-            timeout=timeout_seconds,
-            allow_redirects=False,
-            stream=True,
-        ) as response:
-            bodies.refuse_coding(response.headers)
-            body = bytearray()
-            for chunk in response.iter_content(65536):
-                body += chunk
-                bodies.refuse_length(len(body))
-                if time.monotonic() > self._deadline.at:
-                    raise bodies.BodyError(bodies.not_at_its_end_within(timeout_seconds))
-            # The urllib3 of older distributions takes a body that is cut for a whole one.
-            if getattr(response.raw, "length_remaining", None):
-                raise bodies.BodyError("the connection ended before the body did")
-            return response.status_code, bytes(body)
+
+def _session(deadline: float) -> requests.Session:
+    """Return a session whose connections end at a deadline."""
+    session = requests.Session()
+    session.mount("http://", _Adapter(deadline))
+    # No proxy and no .netrc of the environment: members are asked directly.
+    session.trust_env = False
+    return session
+
+
+def _body(response: requests.Response, deadline: float, timeout_seconds: float) -> bytes:
+    """Return the body of an answer, read until the deadline at most."""
+    bodies.refuse_coding(response.headers)
+    body = bytearray()
+    for chunk in response.iter_content(65536):
+        body += chunk
+        bodies.refuse_length(len(body))
+        if time.monotonic() > deadline:
+            raise bodies.BodyError(bodies.not_at_its_end_within(timeout_seconds))
+    # The urllib3 of older distributions takes a body that is cut for a whole one.
+    if getattr(response.raw, "length_remaining", None):
+        raise bodies.BodyError("the connection ended before the body did")
+    return bytes(body)
 
 
 def _short(trouble: Exception) -> str:

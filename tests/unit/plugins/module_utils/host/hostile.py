@@ -158,6 +158,12 @@ def reset(server: Server, connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
+def keeps_open(server: Server, connection: socket.socket) -> None:
+    """A whole answer, and a connection that stays open without an answer to anything more."""
+    server.send(connection, HEAD + b"Content-Length: 2\r\nConnection: keep-alive\r\n\r\n{}")
+    server.over.wait()
+
+
 def closed(server: Server, connection: socket.socket) -> None:
     """No answer, and the end."""
 
