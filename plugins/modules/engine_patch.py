@@ -119,6 +119,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.inferops.sglang_pd.plugins.module_utils import _patches
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.patches import (
+    PATCH_ARGUMENTS,
     NoPatchProgramError,
     Patches,
     PatchingError,
@@ -135,11 +136,7 @@ def main() -> None:
                 "type": "list",
                 "elements": "dict",
                 "required": True,
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "diff": {"type": "str"},
-                    "sha256": {"type": "str"},
-                },
+                "options": PATCH_ARGUMENTS,
             },
             "host": {"type": "str", "default": ""},
         },

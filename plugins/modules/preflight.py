@@ -32,8 +32,28 @@ options:
       - A member as it shall be deployed, the content of its file in C(/etc/sglang-pd/members).
       - Without it, all members that are deployed on this host are looked at.
     type: dict
+  patches:
+    description:
+      - The hot patches that the engine of O(member) is about to get, as for M(inferops.sglang_pd.engine_patch).
+      - The engine is asked as it will be with exactly these, so an option that a patch adds is known before the
+        patch is applied, and one that goes with an undone patch is not.
+      - Without it, the engine is asked as it is.
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Name of the patch.
+        type: str
+        required: true
+      diff:
+        description: Text of the unified diff.
+        type: str
+      sha256:
+        description: Hash of the diff.
+        type: str
 seealso:
   - module: inferops.sglang_pd.co_restart_plan
+  - module: inferops.sglang_pd.engine_patch
 """
 
 EXAMPLES = r"""
@@ -70,9 +90,33 @@ import json
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.inferops.sglang_pd.plugins.module_utils import _preflight, _topology, _unit
+from ansible_collections.inferops.sglang_pd.plugins.module_utils import _patches, _preflight, _topology, _unit
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, installed, processes, resources
+from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.patches import (
+    PATCH_ARGUMENTS,
+    NoPatchProgramError,
+    Patches,
+    PatchingError,
+)
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.systemd import Systemd
+
+
+def about_to_change(module: AnsibleModule, python: str) -> dict[str, bytes | None]:
+    """Return the files of the engine that the wanted patches change, see :class:`installed.Program`."""
+    wanted = module.params["patches"]
+    if wanted is None:
+        return {}
+    try:
+        patches = Patches(module.run_command, python, "sglang")
+        work = patches.work_out(wanted)
+    except NoPatchProgramError as trouble:
+        module.warn("{0}. The engine is asked as it is, without patches that are to come".format(trouble))
+        return {}
+    except PatchingError as trouble:
+        raise RuntimeError(str(trouble)) from trouble
+    if work["problems"]:
+        module.fail_json(msg=_patches.refusal(work["problems"], ""))
+    return {path: change["next"] for path, change in work["files"].items()}
 
 
 def look_at(module: AnsibleModule, member: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +139,9 @@ def look_at(module: AnsibleModule, member: dict[str, Any]) -> dict[str, Any]:
         found["locked_memory"] = Systemd(module.run_command).locked_memory(member["unit"])
         found["model_error"] = resources.model_error(member["settings"]["model_path"], member["user"])
     try:
-        asked = installed.Program(python, program, member["user"], keep=not module.check_mode)
+        asked = installed.Program(
+            python, program, member["user"], keep=not module.check_mode, changed=about_to_change(module, python)
+        )
         found["readers"] = asked.readers(_preflight.variables_to_look_for(member))
         found["searched"] = asked.searched
         found["options"] = asked.options(member["environment"], files.private_environment(member["unit"]))
@@ -110,7 +156,14 @@ def look_at(module: AnsibleModule, member: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(argument_spec={"member": {"type": "dict"}}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={
+            "member": {"type": "dict"},
+            "patches": {"type": "list", "elements": "dict", "options": PATCH_ARGUMENTS},
+        },
+        required_by={"patches": ["member"]},
+        supports_check_mode=True,
+    )
     try:
         members = [module.params["member"]] if module.params["member"] else files.members()
         found = {member["unit"]: look_at(module, member) for member in members}

@@ -16,6 +16,8 @@ PATCHES = Path(__file__).resolve().parent.parent / "patches"
 ABORT_RACE = {"name": "abort-race", "src": "../patches/abort-race.patch"}
 #: Its first half, which 0.5.23 contains.
 FINAL_STATES = {"name": "final-states", "src": str(PATCHES / "final-states.patch")}
+#: Adds an option to the engine's command line.
+NEW_OPTION = {"name": "new-option", "src": "../patches/new-option.patch"}
 SHA256 = hashlib.sha256((PATCHES / "abort-race.patch").read_bytes()).hexdigest()
 PYTHON = "/opt/sglang-pd/sglang-0.5.16/bin/python"
 PACKAGE = "/opt/sglang-pd/sglang-0.5.16/lib/python3*/site-packages/sglang"
@@ -110,6 +112,28 @@ def test_S10_two_files_are_patched_once_live_after_the_co_restart_and_undone_to_
     assert "a co-restart is due" in undone.stdout, undone
     assert co_restart().rc == 0
     assert applied(main) == []
+
+
+def test_S10_an_option_that_only_a_patch_adds_is_refused_without_it_and_deployed_with_it(main, deploy):
+    box = main.one("decode").on
+    option = {"pd_decode_extra_args": ["--transfer-target-ctas", "8"]}
+    original, written = code(box), box.check_output(WRITTEN)
+    refused = deploy(**option)
+    assert refused.rc != 0 and "--transfer-target-ctas is unknown" in refused.stdout, refused
+    foreseen = deploy("--check", **option, pd_engine_patches=[NEW_OPTION])
+    assert foreseen.rc == 0, foreseen
+    assert (code(box), box.check_output(WRITTEN)) == (original, written)
+
+    # Both in one deployment: the engine is asked as the patch will make it.
+    done = deploy(**option, pd_engine_patches=[NEW_OPTION])
+    assert done.rc == 0, done
+    assert "--transfer-target-ctas 8" in main.one("decode").shown("ExecStart")["ExecStart"]
+    assert "--transfer-target-ctas" in box.check_output(f"{PYTHON} -m sglang.launch_server --help")
+
+    patched, written = code(box), box.check_output(WRITTEN)
+    refused = deploy(**option)
+    assert refused.rc != 0 and "--transfer-target-ctas is unknown" in refused.stdout, "it would go with the patch"
+    assert (code(box), box.check_output(WRITTEN)) == (patched, written)
 
 
 def test_S10_an_upgrade_without_the_patchs_target_is_refused_before_a_unit_is_written(main, deploy, co_restart):

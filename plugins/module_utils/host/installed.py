@@ -46,10 +46,14 @@ class Program:
     :param words: what follows ``-m``.
     :param user: account to ask as; "" asks as the one that runs this.
     :param keep: whether answers may be written to :data:`CACHE`.
+    :param changed: files that the package is about to get, by path below the directory that holds the package, None
+        for one that is to go. The program is asked as it will be then.
     :raises NotInstalledError: where the interpreter or the package is missing.
     """
 
-    def __init__(self, python: str, words: list[str], user: str, keep: bool):
+    def __init__(
+        self, python: str, words: list[str], user: str, keep: bool, changed: dict[str, bytes | None] | None = None
+    ):
         self._python = python
         self._words = words
         self._user = user
@@ -62,7 +66,9 @@ class Program:
         if done.returncode:
             raise NotInstalledError("{0} has no package {1}".format(python, package))
         self.directory = done.stdout.strip().splitlines()[-1]
-        self._stamp = _stamp(self.directory)
+        self._site = os.path.dirname(self.directory)
+        self._changed = changed or {}
+        self._stamp = _stamp(self.directory, self._changed)
 
     def options(self, environment: dict[str, str], private: dict[str, str]) -> list[dict[str, Any]]:
         """Return the options that the program takes, see :mod:`ask_parser`.
@@ -79,12 +85,12 @@ class Program:
         with tempfile.TemporaryDirectory() as home:
             if self._user:
                 os.chown(home, pwd.getpwnam(self._user).pw_uid, -1)
+            of_unit = {**environment, **private, "HOME": home}
+            if self._changed:
+                self._put_as_it_will_be(home)
+                of_unit["PYTHONPATH"] = os.pathsep.join(filter(None, [home, of_unit.get("PYTHONPATH")]))
             try:
-                done = self._run(
-                    ["-c", inspect.getsource(ask_parser), *self._words],
-                    {**environment, **private, "HOME": home},
-                    ASK_SECONDS,
-                )
+                done = self._run(["-c", inspect.getsource(ask_parser), *self._words], of_unit, ASK_SECONDS)
             except subprocess.TimeoutExpired as late:
                 raise RuntimeError("it told no options in {0} seconds".format(ASK_SECONDS)) from late
         for line in reversed(done.stdout.splitlines()):
@@ -108,24 +114,47 @@ class Program:
         kept = self._kept(name)
         if kept is not None:
             return dict(kept)
-        site = os.path.dirname(self.directory)
+        changed = {os.path.join(self._site, path): content for path, content in self._changed.items()}
         others = sorted(
             path
-            for path in glob.glob(os.path.join(site, "*"))
+            for path in glob.glob(os.path.join(self._site, "*"))
             if path != self.directory and os.path.basename(path) not in NOT_SEARCHED
         )
         found = dict.fromkeys(wanted, "")
+        for path, content in sorted(changed.items()):
+            found.update({name: path for name in wanted if _has_word(content or b"", name.encode())})
         for path in [self.directory, *others]:
             missing = [variable for variable in wanted if not found[variable]]
             if not missing:
                 break
-            found.update(_search(path, missing))
+            found.update(_search(path, missing, changed))
         return dict(self._keep_as(name, found))
 
     @property
     def searched(self) -> str:
         """Where :meth:`readers` looks, for people."""
-        return "{0} (without {1})".format(os.path.dirname(self.directory), ", ".join(NOT_SEARCHED))
+        return "{0} (without {1})".format(self._site, ", ".join(NOT_SEARCHED))
+
+    def _put_as_it_will_be(self, place: str) -> None:
+        """Make the package below a directory: what changes as files, all else as links to what is installed."""
+        for path, directories, names in os.walk(self.directory):
+            # Compiled files would be those of the old source.
+            directories[:] = [name for name in directories if name != "__pycache__"]
+            there = os.path.join(place, os.path.relpath(path, self._site))
+            os.makedirs(there)
+            # Whatever the umask: the service's user reads it.
+            os.chmod(there, 0o755)  # noqa: S103 - links to what everybody may read
+            for name in names:
+                os.symlink(os.path.join(path, name), os.path.join(there, name))
+        for path, content in self._changed.items():
+            there = os.path.join(place, path)
+            if os.path.lexists(there):
+                os.remove(there)
+            if content is not None:
+                os.makedirs(os.path.dirname(there), mode=0o755, exist_ok=True)
+                with open(there, "wb") as target:
+                    target.write(content)
+                os.chmod(there, 0o644)
 
     def _run(self, words: list[str], environment: dict[str, str], seconds: float) -> Any:
         account = pwd.getpwnam(self._user) if self._user else None
@@ -171,21 +200,23 @@ def _files(directory: str) -> Iterable[str]:
             yield os.path.join(path, name)
 
 
-def _stamp(directory: str) -> str:
-    """Return a hash that changes with the files of a package: an upgrade, a patch."""
+def _stamp(directory: str, changed: dict[str, bytes | None]) -> str:
+    """Return a hash that changes with the files of a package, as they are and as they will be: an upgrade, a patch."""
     stamp = hashlib.sha256()
     for path in _files(directory):
         if path.endswith(".py"):
             status = os.stat(path)
             stamp.update("{0} {1} {2}\n".format(path, status.st_size, status.st_mtime_ns).encode())
+    for path, content in sorted(changed.items()):
+        stamp.update("{0} {1}\n".format(path, hashlib.sha256(content).hexdigest() if content else content).encode())
     return stamp.hexdigest()
 
 
-def _search(directory: str, names: list[str]) -> dict[str, str]:
-    """Return the first file below a directory that has each name as a whole word."""
+def _search(directory: str, names: list[str], left_out: Iterable[str]) -> dict[str, str]:
+    """Return the first file below a directory that has each name as a whole word, but for files that are left out."""
     found: dict[str, str] = {}
     for path in _files(directory):
-        if not path.endswith(SEARCHED) and ".so." not in path:
+        if path in left_out or (not path.endswith(SEARCHED) and ".so." not in path):
             continue
         try:
             with open(path, "rb") as source:

@@ -55,6 +55,9 @@ for path in sys.argv[1:]:
     py_compile.compile(path, doraise=True)
 """
 
+#: How modules take a patch.
+PATCH_ARGUMENTS = {"name": {"type": "str", "required": True}, "diff": {"type": "str"}, "sha256": {"type": "str"}}
+
 
 class PatchingError(Exception):
     """Nothing was changed, or everything is as before; the message says why."""

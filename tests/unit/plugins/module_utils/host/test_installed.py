@@ -122,3 +122,46 @@ def test_what_is_not_installed_is_said(python: str) -> None:
         installed.Program(python, ["nothere.launch"], "", False)
     with pytest.raises(installed.NotInstalledError, match="/no/python does not exist"):
         installed.Program("/no/python", ["engine.launch"], "", False)
+
+
+def as_it_will_be(python: str, changed: dict[str, bytes | None], keep: bool = True) -> installed.Program:
+    return installed.Program(python, ["engine.launch"], "", keep, changed)
+
+
+def names_of(asked: installed.Program) -> list[str]:
+    return [option["names"][0] for option in asked.options({}, {})]
+
+
+def test_S10_an_engine_is_asked_as_patches_will_make_it_and_nothing_is_written(python: str) -> None:
+    directory = Path(program(python).directory)
+    before = {path: path.read_bytes() for path in directory.rglob("*.py")}
+    launch = LAUNCH.replace('"--tp-size"', "NAME").replace("import", "from engine.new.name import NAME\nimport", 1)
+    changed = {
+        "engine/launch.py": launch.encode(),
+        "engine/new/name.py": b"NAME = '--added'\n",
+        "engine/environ.py": None,
+    }
+    assert "--added" not in names_of(program(python))
+    options = names_of(as_it_will_be(python, changed))
+    assert "--added" in options and "--tp-size" not in options
+    # What was kept of one is not taken for the other.
+    assert "--added" not in names_of(program(python))
+    assert {path: path.read_bytes() for path in directory.rglob("*.py")} == before
+
+
+def test_S4_readers_are_looked_for_in_what_patches_will_make_of_files(python: str) -> None:
+    changed = {"engine/environ.py": b"A = 'TARGET_CTAS'\n"}
+    readers = as_it_will_be(python, changed).readers(["TARGET_CTAS", "SGLANG_READ_HERE"])
+    directory = program(python).directory
+    assert readers == {"TARGET_CTAS": directory + "/environ.py", "SGLANG_READ_HERE": ""}
+    assert program(python).readers(["TARGET_CTAS", "SGLANG_READ_HERE"]) == {
+        "TARGET_CTAS": "",
+        "SGLANG_READ_HERE": directory + "/environ.py",
+    }
+
+
+def test_a_path_for_modules_of_the_unit_stays(python: str, tmp_path: Path) -> None:
+    (tmp_path / "of_unit.py").write_text("")
+    launch = b"import of_unit\n" + LAUNCH.replace("--tp-size", "--added").encode()
+    asked = as_it_will_be(python, {"engine/launch.py": launch})
+    assert "--added" in [one["names"][0] for one in asked.options({"PYTHONPATH": str(tmp_path)}, {})]
