@@ -32,11 +32,18 @@ def resolve_routers(host: str, **given: Any) -> dict[str, Any]:
     return {"members": members, "problems": problems}
 
 
-def cluster_hosts(groups: Any, hostvars: Any, cluster: Any) -> list[str]:
-    """Return the hosts of the inventory that share a cluster with ``cluster``."""
-    wanted = set(_topology.clusters_of(cluster))
-    hosts = {host for group in _topology.GROUPS.values() for host in groups.get(group, [])}
-    return sorted(h for h in hosts if wanted & set(_topology.clusters_of(hostvars[h].get("pd_cluster"))))
+def hosts_by_cluster(groups: Any, hostvars: Any) -> dict[str, list[str]]:
+    """Return the hosts of the inventory by cluster, as their ``pd_cluster`` tells."""
+    found: dict[str, list[str]] = {}
+    for host in sorted({host for group in _topology.GROUPS.values() for host in groups.get(group, [])}):
+        for cluster in _topology.clusters_of(hostvars[host].get("pd_cluster")):
+            found.setdefault(cluster, []).append(host)
+    return found
+
+
+def cluster_hosts(by_cluster: Any, cluster: Any) -> list[str]:
+    """Return the hosts of one cluster or several (``pd_cluster``), given those of all."""
+    return sorted({host for name in _topology.clusters_of(cluster) for host in by_cluster.get(name, [])})
 
 
 def verified_from(groups: Any, hostvars: Any) -> dict[str, Any]:
@@ -104,6 +111,7 @@ class FilterModule:
             "resolve_engines": resolve_engines,
             "resolve_routers": resolve_routers,
             "cluster_hosts": cluster_hosts,
+            "hosts_by_cluster": hosts_by_cluster,
             "verified_from": verified_from,
             "topology_problems": topology_problems,
             "split_problems": split_problems,
