@@ -74,8 +74,10 @@ class Workplace:
         clusters = json.loads(self.fleet_file.read_text())["clusters"]
         return [name for name, one in clusters.items() if one["due"]]
 
-    def start(self, *argv: str, playbooks: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """Start the command."""
+    def start(
+        self, *argv: str, playbooks: dict[str, str] | None = None, on_hangup: signal.Handlers = signal.SIG_DFL
+    ) -> subprocess.Popen[str]:
+        """Start the command; ``on_hangup`` is what it inherits, however the tests themselves were started."""
         if self.real and playbooks is None:
             playbooks = {"plan": str(HERE / "plan.yml"), "roll": str(HERE / "rolling_co_restart.yml")}
         given = {
@@ -91,6 +93,7 @@ class Workplace:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, on_hangup),
         )
         self.started.append(process)
         return process

@@ -221,6 +221,16 @@ def test_a_signal_lets_the_wave_in_work_be_finished_and_none_begin(
     assert workplace.events()[-1]["outcome"] == "stopped"
 
 
+def test_behind_nohup_a_hangup_ends_nothing(workplace: Workplace) -> None:
+    workplace.fleet(gates=str(workplace.gates))
+    process = workplace.start("roll", on_hangup=signal.SIG_IGN)
+    workplace.await_cluster("a")
+    process.send_signal(signal.SIGHUP)
+    workplace.let_go("a", "b", "c")
+    done = workplace.end(process)
+    assert (done.returncode, workplace.due()) == (0, []), done.stdout
+
+
 def test_a_second_signal_ends_ansible_playbook_and_resume_goes_on(workplace: Workplace) -> None:
     workplace.fleet(gates=str(workplace.gates))
     process = workplace.start("roll", "-i", "hosts,", "-e", "x=1")
