@@ -7,6 +7,8 @@ checkout=$(printf %s "$root" | sha256sum | cut -c1-6)
 cache=$root/.cache
 collections=${XDG_CACHE_HOME:-$HOME/.cache}/inferops-sglang-pd/$checkout
 
+oldest_ansible_core=$cache/ansible-core-oldest
+
 die() {
   printf '%s: %s\n' "${0##*/}" "$*" >&2
   exit 1
@@ -14,8 +16,10 @@ die() {
 
 # The environment in which Ansible, Molecule and pytest see this checkout as an
 # installed collection, and nothing of the user's own Ansible set-up.
+# ANSIBLE_CORE=oldest: by the oldest version that is supported, in place of the newest.
 use_environment() {
-  [[ -x $root/.venv/bin/ansible ]] || die "no virtual environment yet: run 'make setup'"
+  [[ -x $root/.venv/bin/ansible && -x $oldest_ansible_core/bin/ansible ]] ||
+    die "no virtual environments yet: run 'make setup'"
   local link=$collections/ansible_collections/inferops/sglang_pd
   if [[ $(readlink "$link" || true) != "$root" ]]; then
     mkdir -p "${link%/*}"
@@ -23,6 +27,11 @@ use_environment() {
   fi
   unset PYTHONHOME VIRTUAL_ENV
   export PATH=$root/.venv/bin:$PATH
+  case ${ANSIBLE_CORE:-newest} in
+    newest) ;;
+    oldest) PATH=$oldest_ansible_core/bin:$PATH ;;
+    *) die "ANSIBLE_CORE=$ANSIBLE_CORE: newest or oldest" ;;
+  esac
   export PYTHONPATH=$collections
   export ANSIBLE_COLLECTIONS_PATH=$collections
   export ANSIBLE_CONFIG=$root/tests/ansible.cfg
