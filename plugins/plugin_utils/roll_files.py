@@ -53,9 +53,12 @@ def write(directory: str, name: str, text: str) -> str:
 def write_plan(directory: str, roll: dict[str, Any]) -> str:
     """Write ``plan.json``; that of an interrupted part of the same roll is kept under a number.
 
-    The word to end the roll was meant for that part. One that comes from here on is meant for this plan.
+    The word to end the roll was meant for that part where it came before the last event. A later one is meant for
+    this part: a fleet is looked at for minutes before its plan is written.
     """
-    take_back_cancel(directory)
+    told = events(directory)
+    if told and _written_at(cancel_file(directory)) <= told[-1]["at"]:
+        take_back_cancel(directory)
     path = os.path.join(directory, PLAN)
     if os.path.exists(path):
         number = 1
@@ -112,6 +115,14 @@ def cancelled(directory: str) -> str:
             return source.read().strip() or "cancelled"
     except FileNotFoundError:
         return ""
+
+
+def _written_at(path: str) -> float:
+    """Return when a file was written, in seconds of the epoch; 0 where there is none."""
+    try:
+        return os.stat(path).st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def take_back_cancel(directory: str) -> None:

@@ -263,7 +263,8 @@ class _Command:
         """End a roll before its next wave."""
         roll = self._to_cancel()
         state, standing = roll.look()
-        if standing != _roll_events.RUNNING:
+        # One that is resumed tells nothing while the fleet is looked at.
+        if standing != _roll_events.RUNNING and not roll.lives():
             raise PipelineError(
                 "roll {0} does not run: it is {1}. There is nothing to cancel".format(roll.roll, standing)
             )
@@ -408,9 +409,6 @@ class _Watch:
                 self._end_now()
             else:
                 self._deadline = time.monotonic()
-        if self._reason and self._deadline is None and not self._ended and not self._roll.cancelled():
-            # A roll that only now begins forgets what was asked of an earlier run.
-            self._roll.cancel(self._reason)
 
     def _end_after_this_wave(self) -> None:
         if self._ended:

@@ -129,7 +129,8 @@ class Files:
         self.stage = stage
         self.plans: dict[str, list[dict[str, Any]]] = {}
         self.told: dict[str, list[dict[str, Any]]] = {}
-        self.cancels: dict[str, str] = {}
+        #: How many events there were when somebody cancelled.
+        self.cancels: dict[str, int] = {}
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError("roll_files.{} is not simulated".format(name))
@@ -146,8 +147,9 @@ class Files:
         return roll_id
 
     def write_plan(self, directory: str, plan: dict[str, Any]) -> str:
-        """Keep a plan; what was said of the one before is forgotten."""
-        self.cancels.pop(directory, None)
+        """Keep a plan; a cancel before the last event was meant for the part before."""
+        if self.cancels.get(directory, 0) < len(self.events(directory)):
+            self.cancels.pop(directory, None)
         self.stage.moment(writes=True)
         self.plans.setdefault(directory, []).append(plan)
         return directory
@@ -173,7 +175,7 @@ class Files:
 
     def cancelled(self, directory: str) -> str:
         """Return why a roll is to end."""
-        return self.cancels.get(directory, "")
+        return "enough" if directory in self.cancels else ""
 
 
 class LockFiles:
@@ -339,9 +341,8 @@ class Stage:
         """Ask for the end of a process's roll, where there is a folder of it yet."""
         roll_id = process.observed.roll
         if roll_id in self.files.plans:
-            self.files.cancels[roll_id] = "enough"
-            # Its own plan must be there: it cannot know what was cancelled before it.
-            process.observed.cancelled = bool(process.observed.plan)
+            self.files.cancels[roll_id] = len(self.files.events(roll_id))
+            process.observed.cancelled = True
             self.fleet.happens("{} is cancelled", process.observed)
 
 
@@ -377,6 +378,8 @@ class Process:
         self.ticks = 0
         self.roll_id = roll_id
         observed.roll = roll_id
+        # Whoever resumes a roll wants it to go on.
+        stage.files.cancels.pop(roll_id, None)
         #: What a --limit leaves.
         self.play_hosts = self.fleet.hosts
         self.hostvars: dict[str, dict[str, Any]] = {}

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -252,13 +253,26 @@ def test_a_roll_that_is_reserved_begins(directory: str) -> None:
     assert confirmed["go"] is True
 
 
-def test_F5_a_new_plan_forgets_an_old_cancel_and_not_one_that_comes_while_it_reserves(directory: str) -> None:
-    (Path(directory) / "cancel").write_text("earlier")
+def test_F5_a_new_plan_forgets_a_cancel_of_the_part_before_and_no_later_one(directory: str) -> None:
+    cancel = Path(directory) / "cancel"
+    cancel.write_text("earlier")
+    roll_files.tell(directory, "roll_ended", outcome="stopped")
+    last = roll_files.events(directory)[-1]["at"]
+    os.utime(cancel, (last - 1, last - 1))
     roll_files.write_plan(directory, plan())
     assert roll_files.cancelled(directory) == ""
-    (Path(directory) / "cancel").write_text("now")
+    # While the fleet is looked at, and while its clusters are reserved.
+    cancel.write_text("now")
+    os.utime(cancel, (last + 1, last + 1))
+    roll_files.write_plan(directory, plan())
     action.ActionModule._confirm(given(directory), directory, {"hostvars": {"ha": {"res": {"refused": {}}}}})
     assert roll_files.cancelled(directory) == "now"
+
+
+def test_F5_a_cancel_that_comes_before_the_first_plan_of_a_roll_counts(directory: str) -> None:
+    (Path(directory) / "cancel").write_text("at once")
+    roll_files.write_plan(directory, plan())
+    assert roll_files.cancelled(directory) == "at once"
 
 
 def test_the_hosts_of_a_batch_tell_its_waves(directory: str) -> None:

@@ -269,9 +269,8 @@ def test_where_it_is_asked_for_the_first_signal_ends_ansible_playbook(workplace:
     assert "was ended by SIGINT" in done.stdout
 
 
-@pytest.mark.parametrize("forgets", [False, True])
-def test_a_signal_before_the_roll_began_lets_no_wave_begin(workplace: Workplace, forgets: bool) -> None:
-    workplace.fleet(forgets=forgets)
+def test_a_signal_before_the_roll_began_lets_no_wave_begin(workplace: Workplace) -> None:
+    workplace.fleet()
     os.mkfifo(workplace.calls_file)
     # The stand-in opens it first of all, and waits for a reader.
     process = workplace.start("roll")
@@ -356,6 +355,23 @@ def test_cancel_ends_a_roll_before_its_next_wave_with_its_reason(workplace: Work
     assert workplace.due() == []
     refused = workplace.run("resume", roll)
     assert (refused.returncode, "is done: nothing is left to go on with" in refused.stderr) == (1, True)
+
+
+def test_cancel_ends_a_resumed_roll_that_still_looks_at_the_fleet(workplace: Workplace) -> None:
+    workplace.fleet(clusters={"a": {"due": True, "fails": True}, "b": {"due": True}})
+    assert workplace.run("roll").returncode == 4
+    workplace.calls_file.unlink()
+    os.mkfifo(workplace.calls_file)
+    # The stand-in opens it first of all, and waits for a reader.
+    process = workplace.start("resume")
+    playbook_of(workplace)
+    asked = workplace.run("cancel", workplace.only_roll().name, "--reason", "not today")
+    assert asked.returncode == 0, asked.stderr
+    workplace.calls_file.read_text()
+    done = workplace.end(process)
+    assert done.returncode == 5, done.stdout
+    assert "stopped as asked (not today" in done.stdout
+    assert workplace.due() == ["a", "b"]
 
 
 def test_a_roll_that_is_in_work_is_not_resumed_beside_it(workplace: Workplace) -> None:

@@ -6,10 +6,9 @@
     walk.py plan|roll DIRECTORY FLEET
 
 FLEET is a JSON file, which stands for the hosts: ``clusters`` by name with ``due`` and ``fails``, ``size`` of waves,
-``refuse`` (a message or ""), ``reports`` (write them), ``forgets`` (the word to end, until it is said again), ``gates``
-(a folder or ""). Where there are gates, a cluster's work goes on once the file ``NAME`` is in that folder; until then
-``NAME.waits`` is there. This script and its callers need nothing but Python, so that a test can call it as
-``ansible-playbook``, too.
+``refuse`` (a message or ""), ``reports`` (write them), ``gates`` (a folder or ""). Where there are gates, a cluster's
+work goes on once the file ``NAME`` is in that folder; until then ``NAME.waits`` is there. This script and its callers
+need nothing but Python, so that a test can call it as ``ansible-playbook``, too.
 """
 
 from __future__ import annotations
@@ -77,11 +76,6 @@ class Walk:
         """Walk the roll; return the exit code of ansible-playbook."""
         plan = self.plan()
         self.tell("roll_began", owner="tests@here pid 1", purpose="test", waves=len(plan["waves"]), clusters=3)
-        if self.fleet.get("forgets"):
-            # As a roll that is resumed: it forgets what was asked of its former run.
-            (self.directory / "cancel").unlink(missing_ok=True)
-            while not (self.directory / "cancel").exists():
-                time.sleep(0.02)
         if plan["decision"] != "go":
             why = "; ".join(one["message"] for one in plan["problems"])
             return self.end(plan["decision"], why, [])
