@@ -94,7 +94,6 @@ from ansible_collections.inferops.sglang_pd.plugins.module_utils import _patches
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host import files, installed, processes, resources
 from ansible_collections.inferops.sglang_pd.plugins.module_utils.host.patches import (
     PATCH_ARGUMENTS,
-    NoPatchProgramError,
     Patches,
     PatchingError,
 )
@@ -109,9 +108,6 @@ def about_to_change(module: AnsibleModule, python: str) -> dict[str, bytes | Non
     try:
         patches = Patches(module.run_command, python, "sglang")
         work = patches.work_out(wanted)
-    except NoPatchProgramError as trouble:
-        module.warn("{0}. The engine is asked as it is, without patches that are to come".format(trouble))
-        return {}
     except PatchingError as trouble:
         raise RuntimeError(str(trouble)) from trouble
     if work["problems"]:
