@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -103,13 +104,18 @@ class Member:
 
     def faults(self, **faults: Any) -> None:
         """Set the faults of a stand-in engine; none clears them."""
+        self.on.check_output(self.command_for_faults(faults))
+
+    def command_for_faults(self, faults: dict[str, Any]) -> str:
+        """Return the shell command that sets the faults of a stand-in engine."""
         file = f"/etc/engine_stand_in/{self.port}.json"
         counters = (
             f"/etc/engine_stand_in/engine_stand_in-{self.port}.starts /dev/shm/engine_stand_in-{self.port}.starts"
         )
-        self.on.check_output(
-            f"mkdir -p /etc/engine_stand_in && rm -f {counters} && printf %%s %s > {file}.new && mv {file}.new {file}",
-            json.dumps(faults),
+        content = shlex.quote(json.dumps(faults))
+        return (
+            f"mkdir -p /etc/engine_stand_in && rm -f {counters} && printf %s {content} > {file}.new && "
+            f"mv {file}.new {file}"
         )
 
     def systemctl(self, verb: str) -> None:
@@ -117,18 +123,22 @@ class Member:
         self.on.check_output(f"systemctl {verb} {self.unit}")
 
 
-class Cluster:
-    """All members of one cluster, read off the hosts."""
+def members_on(hosts: dict[str, Host]) -> list[Member]:
+    """Return all members that are deployed on hosts, of all clusters."""
+    found = []
+    for name, host in sorted(hosts.items()):
+        listed = host.run("cat /etc/sglang-pd/members/*.json").stdout
+        for text in filter(None, listed.replace("}\n{", "}\x00{").split("\x00")):
+            found.append(Member(host, name, json.loads(text)))
+    return found
 
-    def __init__(self, name: str, hosts: dict[str, Host]):
+
+class Cluster:
+    """All members of one cluster, among those that were read off the hosts."""
+
+    def __init__(self, name: str, deployed: Iterable[Member]):
         self.name = name
-        self.members: list[Member] = []
-        for host_name, host in sorted(hosts.items()):
-            listed = host.run("cat /etc/sglang-pd/members/*.json").stdout
-            for text in filter(None, listed.replace("}\n{", "}\x00{").split("\x00")):
-                description = json.loads(text)
-                if description["cluster"] == name:
-                    self.members.append(Member(host, host_name, description))
+        self.members = [member for member in deployed if member.description["cluster"] == name]
         assert self.members, f"no member of {name} is deployed"
 
     def of(self, role: str) -> list[Member]:
@@ -142,8 +152,7 @@ class Cluster:
 
     def incarnations(self, *roles: str) -> dict[str, str]:
         """InvocationIDs by host and unit."""
-        wanted = roles or ROLES
-        return {f"{m.host} {m.unit}": m.incarnation for m in self.members if m.role in wanted}
+        return incarnations_of(member for member in self.members if member.role in (roles or ROLES))
 
     def assert_started_in_order(self) -> None:
         """Every prefill started before every decode before every router."""
@@ -191,8 +200,32 @@ class Cluster:
 
     def clear_faults(self) -> None:
         """Clear the faults of all stand-in engines."""
-        for member in self.members:
-            member.faults()
+        clear_faults_of(self.members)
+
+
+def by_host(members: Iterable[Member]) -> list[list[Member]]:
+    """Return members in a list for each host: one command there does for all of them."""
+    found: dict[str, list[Member]] = {}
+    for member in members:
+        found.setdefault(member.host, []).append(member)
+    return list(found.values())
+
+
+def incarnations_of(members: Iterable[Member]) -> dict[str, str]:
+    """Return InvocationIDs by host and unit."""
+    found = {}
+    for there in by_host(members):
+        units = " ".join(member.unit for member in there)
+        shown = there[0].on.check_output(f"systemctl show --property=InvocationID {units}").split("\n\n")
+        assert len(shown) == len(there), shown
+        found.update({f"{one.host} {one.unit}": text.partition("=")[2] for one, text in zip(there, shown)})
+    return found
+
+
+def clear_faults_of(members: Iterable[Member]) -> None:
+    """Clear the faults of stand-in engines."""
+    for there in by_host(members):
+        there[0].on.check_output(" && ".join(member.command_for_faults({}) for member in there))
 
 
 def units_in_order_of_start(members: Iterable[Member]) -> list[str]:

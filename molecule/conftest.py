@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import testinfra
-from cluster import Cluster
+from cluster import Cluster, members_on
 from testinfra.host import Host
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,17 +106,23 @@ def hosts_command() -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-@pytest.fixture
-def cluster(on: Callable[[str], Host], inventory: Path) -> Callable[[str], Cluster]:
-    """A cluster as it is deployed now: ``cluster("main")``."""
+@pytest.fixture(scope="session")
+def cluster_hosts(on: Callable[[str], Host], inventory: Path) -> dict[str, Host]:
+    """All hosts of clusters by name."""
     listed = json.loads(
         subprocess.run(
             ["ansible-inventory", "-i", str(inventory), "--list"], check=True, capture_output=True, text=True
         ).stdout
     )
     names = {host for group in ("pd_prefill", "pd_decode", "pd_router") for host in listed[group]["hosts"]}
+    return {name: on(name) for name in names}
+
+
+@pytest.fixture
+def cluster(cluster_hosts: dict[str, Host]) -> Callable[[str], Cluster]:
+    """A cluster as it is deployed now: ``cluster("main")``."""
 
     def get(name: str) -> Cluster:
-        return Cluster(name, {host: on(host) for host in names})
+        return Cluster(name, members_on(cluster_hosts))
 
     return get

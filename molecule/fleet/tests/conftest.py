@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import SMALL_LIMITS, Cluster, wait_for
+from cluster import SMALL_LIMITS, Cluster, Member, by_host, clear_faults_of, incarnations_of, members_on, wait_for
 from controller import Controller
 
 CLUSTERS = ("a", "b", "c", "d", "e", "f")
@@ -23,6 +24,8 @@ SMALL_ROLL = {
     "pd_roll_soak_seconds": 0,
     "pd_roll_requests": 2,
 }
+#: Prints the outcome and the incarnation of ledgers.
+LEDGERS = "import json, sys; [print('{outcome}:{incarnation}'.format(**json.load(open(a)))) for a in sys.argv[1:]]"
 PLAYBOOK = "inferops.sglang_pd.rolling_co_restart"
 
 
@@ -119,9 +122,33 @@ class Fleet:
     def __getitem__(self, name: str) -> Cluster:
         return self.clusters[name]
 
+    @property
+    def members(self) -> list[Member]:
+        """Members of all clusters."""
+        return [member for one in self.clusters.values() for member in one.members]
+
+    def is_settled(self) -> bool:
+        """Whether each process is what a co-restart left and proved, and started from what is deployed."""
+        for there in by_host(self.members):
+            compared = " && ".join(
+                f"cmp -s /etc/sglang-pd/members/{one.unit}.json /run/{one.unit}/member.json && "
+                f"systemctl is-active --quiet {one.unit}"
+                for one in there
+            )
+            ledgers = " ".join(f"/var/lib/sglang-pd/ledger/{one.unit}.json" for one in there)
+            told = there[0].on.run(f"{compared} && python3 -c {shlex.quote(LEDGERS)} {ledgers}")
+            now = incarnations_of(there)
+            if told.rc or told.stdout.split() != [f"ok:{now[f'{one.host} {one.unit}']}" for one in there]:
+                return False
+        return True
+
     def incarnations(self, names: str = "abcdef") -> dict[str, dict[str, str]]:
         """Incarnations of these clusters."""
-        return {name: self.clusters[name].incarnations() for name in names}
+        found = incarnations_of(self.members)
+        return {
+            name: {unit: found[unit] for unit in (f"{one.host} {one.unit}" for one in self.clusters[name].members)}
+            for name in names
+        }
 
     def generations(self) -> dict[str, int]:
         """Newest generation of each cluster."""
@@ -130,8 +157,9 @@ class Fleet:
     def restarted_since(self, before: dict[str, dict[str, str]]) -> str:
         """Names of the clusters of which every unit is a new incarnation; all others must be untouched."""
         found = ""
+        now = self.incarnations()
         for name, old in before.items():
-            new = self.clusters[name].incarnations()
+            new = now[name]
             changed = {unit for unit in old if old[unit] != new[unit]}
             assert changed in (set(), set(old)), f"cluster {name} is half-restarted: {changed}"
             found += name if changed else ""
@@ -147,13 +175,12 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(cluster, run_playbook) -> Iterator[Fleet]:
-    """All clusters in a good state, and left without faults."""
-    found = Fleet({name: cluster(name) for name in CLUSTERS})
-    for one in found.clusters.values():
-        one.clear_faults()
-    healed = run_playbook("co_restart", extra_vars={**SMALL_LIMITS, "pd_co_restart_when": "when_due"})
-    assert healed.rc == 0, healed
-    yield found
-    for one in found.clusters.values():
-        one.clear_faults()
+def fleet(cluster_hosts, run_playbook) -> Fleet:
+    """All clusters in a good state."""
+    deployed = members_on(cluster_hosts)
+    found = Fleet({name: Cluster(name, deployed) for name in CLUSTERS})
+    clear_faults_of(deployed)
+    if not found.is_settled():
+        healed = run_playbook("co_restart", extra_vars={**SMALL_LIMITS, "pd_co_restart_when": "when_due"})
+        assert healed.rc == 0, healed
+    return found

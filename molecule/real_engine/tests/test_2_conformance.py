@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import ROLES, Cluster, Member, wait_for
+from cluster import ROLES, Cluster, Member, members_on, wait_for
 from conftest import PROMPTS, ask, await_health
 from testinfra.host import Host
 
@@ -60,7 +60,7 @@ def looks(on: Callable[[str], Host]) -> Iterator[dict[tuple[str, str, str], dict
     The cluster on box3 is not started again afterwards: its memory is wanted elsewhere.
     """
     box = on("box3")
-    members = {role: Cluster("alone", {"box3": box}).one(role) for role in ROLES}
+    members = {role: Cluster("alone", members_on({"box3": box})).one(role) for role in ROLES}
     box.check_output(
         f"test -e {VENV}/bin/sglang-is-there || {{ python3 -m venv {VENV} && {VENV}/bin/pip install --quiet --no-index "
         f"--find-links /srv/wheels sglang==0.5.23 pyyaml && touch {VENV}/bin/sglang-is-there; }}"

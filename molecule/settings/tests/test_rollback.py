@@ -160,7 +160,7 @@ def test_to_a_generation_by_name_and_forth_again(good, deploy, whole, rollback):
     assert f"cluster main cannot go back to generation {second + 10}: it has " in unknown.stdout, unknown
     assert f", {first}" in unknown.stdout and f", {second}" in unknown.stdout
     wrong = rollback(pd_rollback_generation="yesterday")
-    assert wrong.rc != 0 and "pd_rollback_generation is 'yesterday'" in wrong.stdout, wrong
+    assert wrong.rc != 0 and "pd_rollback_generation is" in wrong.stdout and "yesterday" in wrong.stdout, wrong
     assert managed(good) == after
 
     done = rollback(pd_rollback_generation=first)
@@ -205,9 +205,11 @@ def test_only_root_can_read_revisions_and_no_more_are_kept_than_wanted(good, dep
     box, unit = good.one("router").on, good.one("router").unit
     assert box.check_output("stat --format='%U %a' /var/lib/sglang-pd/revisions") == "root 700"
     assert box.check_output("find /var/lib/sglang-pd/revisions -type f -name 'secrets.yaml' -perm /077") == ""
-    for number in (2, 3, 4):
+    there = box.check_output(f"ls /var/lib/sglang-pd/revisions/{unit}").split()
+    assert there
+    for number in (2, 3):
         done = deploy(pd_engine_kept_revisions=2, pd_router_retry_max_retries=number)
         assert done.rc == 0, done
         assert whole(stages=["router"]).rc == 0
     kept = box.check_output(f"ls /var/lib/sglang-pd/revisions/{unit}").split()
-    assert len(kept) == 2, kept
+    assert len(kept) == 2 < len({*kept, *there}), (kept, there)
